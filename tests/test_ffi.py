@@ -236,9 +236,9 @@ def test_prototypes(text):
 STRUCT = toile.ShapeDtypeStruct((5,), jnp.float32)
 BAD_PROTOTYPES = {
     "float f": "needed the declaration",
-    "void f()": "function of numbers",
-    "void f(float x)": "function of numbers",
-    "float f(const float *x)": "function of numbers",
+    "void f()": "takes numbers",
+    "void f(float x)": "takes numbers",
+    "float f(const float *x)": "takes numbers",
     "void f(const char *x)": "needed types among",
     "void f(float x[3])": "parameters like",
     "void f(const float **x, float *y)": "parameters like",

@@ -116,7 +116,7 @@ def _traverse_tree(
 
 
 class Cursor(Generic[A]):
-    """A reference to a value inside a nested object. It also records changes to parts of the value.
+    """Refers to a value inside a nested object, and records changes to parts of the value.
 
     The function `cursor` creates cursors. The items and attributes of a cursor are also cursors.
     Assigning to an item or attribute records a change, and operators act on the value:

@@ -39,7 +39,7 @@ def from_dlpack(
         external_array: object with the methods `__dlpack__` and `__dlpack_device__`. A toile array
             is returned unchanged.
         device: device for the result; if None, the values stay where they are.
-        copy: if True, the values are copied even if they could be shared.
+        copy: whether to copy the values even if they could be shared.
 
     Returns:
         The array. Unless `enable_x64` is on, 64-bit values are converted to 32-bit values.

@@ -101,7 +101,7 @@ def _first_copy(x: Any) -> Any:
 
 
 def pmean(xs: PyTree, axis_name: str | tuple[str, ...]) -> PyTree:
-    """Compute the mean over a mapped axis. Deprecated: use `toile.lax.pmean` instead.
+    """Compute the mean over a mapped axis; deprecated in favor of `toile.lax.pmean`.
 
     Args:
         xs: tree of arrays.

@@ -35,16 +35,17 @@ _DOC = """{first}
 
     Args:
         data: array whose slices along the first axis are reduced.
-        segment_ids: array of integers that contains the segment of each slice. Slices whose id is
-            negative or at least `num_segments` are ignored. An id that is too large causes a
+        segment_ids: array of integers that contains the segment id of each slice. Slices whose id
+            is negative or at least `num_segments` are ignored. An id that is too large causes a
             warning, unless `mode` is given.
         num_segments: number of segments; None means the largest id plus 1. It is required under
             `jit`.
         indices_are_sorted: whether `segment_ids` is guaranteed to be in increasing order.
         unique_indices: whether it is guaranteed that no two slices belong to the same segment.
         bucket_size: number of slices in a bucket. The slices in each bucket are reduced first, and
-            then the results of all buckets are combined. This can make sums of floats more
-            accurate. None means that no buckets are used.
+            then the results of all buckets are combined.
+            {buckets}
+            If `bucket_size` is None, no buckets are used.
         mode: how to handle ids that are out of bounds; see `lax.GatherScatterMode`. If None,
             slices with such ids are ignored.
         out_sharding: sharding of the result; None means that no sharding is applied. It cannot be
@@ -61,7 +62,7 @@ _DOC = """{first}
 
 def _segment(
     name: str, scatter: Callable[..., Array], reduce: Callable[..., Array],
-    identity: Callable[[np.dtype], Any], first: str, empty: str, example: str,
+    identity: Callable[[np.dtype], Any], first: str, empty: str, buckets: str, example: str,
 ) -> Callable[..., Array]:
     """A function that reduces the rows of each segment by a scatter into `identity(dtype)`."""
 
@@ -106,27 +107,32 @@ def _segment(
         return out if out_sharding is None else jnp.asarray(out, device=out_sharding)
 
     segment.__name__ = segment.__qualname__ = name
-    segment.__doc__ = _DOC.format(first=first, empty=empty, name=name, example=example)
+    segment.__doc__ = _DOC.format(
+        first=first, empty=empty, buckets=buckets, name=name, example=example)
     return segment
 
 
 segment_sum = _segment(
     "segment_sum", lax.scatter_add, jnp.sum, lambda dtype: 0,
     "Sum the slices of an array that belong to the same segment.", "0",
+    "For floats, this can make the sums more accurate.",
     "Array([7, 3], dtype=int32)",
 )
 segment_prod = _segment(
     "segment_prod", lax.scatter_mul, jnp.prod, lambda dtype: 1,
     "Multiply the slices of an array that belong to the same segment.", "1",
+    "For floats, this can change the rounding of the products.",
     "Array([10,  3], dtype=int32)",
 )
 segment_max = _segment(
     "segment_max", lax.scatter_max, jnp.max, lowest,
     "Compute the maximum of the slices of an array that belong to the same segment.",
-    "the lowest value of the dtype (-infinity for floats)", "Array([5, 3], dtype=int32)",
+    "the lowest value of the dtype (-infinity for floats)",
+    "This does not change the result.", "Array([5, 3], dtype=int32)",
 )
 segment_min = _segment(
     "segment_min", lax.scatter_min, jnp.min, highest,
     "Compute the minimum of the slices of an array that belong to the same segment.",
-    "the highest value of the dtype (infinity for floats)", "Array([2, 3], dtype=int32)",
+    "the highest value of the dtype (infinity for floats)",
+    "This does not change the result.", "Array([2, 3], dtype=int32)",
 )

@@ -187,7 +187,7 @@ class TraceAnnotation:
 
     @staticmethod
     def is_enabled() -> bool:
-        """Whether a profile is being recorded."""
+        """Return whether a profile is being recorded."""
         return _State.session is not None
 
 

@@ -35,9 +35,9 @@ def new_ref(init_val: ArrayLike, *, memory_space: object = None, kind: str | Non
     Args:
         init_val: initial value. Changes to the Ref do not affect this array.
         memory_space: not used.
-        kind: "no_grad_no_remat" for a Ref outside a differentiated function in which the function
-            stores values that are differentiated. The Ref keeps these values without their
-            derivatives; without `kind`, storing such a value raises an error.
+        kind: "no_grad_no_remat" for a Ref that is created outside a differentiated function and in
+            which that function stores differentiated values. The Ref keeps these values without
+            their derivatives. If `kind` is None, storing such a value raises an error.
 
     Returns:
         The Ref.

@@ -416,11 +416,12 @@ class TraverseTree(Traversal):
 
 
 class ModelParamTraversal(Traversal):
-    """Selects parameters of a nested dict by path and value, in sorted order; deprecated.
+    """Selects the parameters of a nested dict that satisfy a condition; deprecated.
 
     Args:
-        filter_fn: function `f(path, value)`. The parameters for which it returns True are selected.
-            `path` is a string such as `"/module/submodule/kernel"`.
+        filter_fn: function `f(path, value)`. The parameters for which it returns True are selected,
+            in the sorted order of their paths. `path` is a string such as
+            `"/module/submodule/kernel"`.
     """
 
     def __init__(self, filter_fn: Callable[[str, Any], bool]) -> None:

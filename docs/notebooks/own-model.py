@@ -44,8 +44,8 @@ draw(train["x"], train["label"])
 # ## A layer
 #
 # A module is a class whose fields are hyperparameters and whose method `__call__` defines the
-# computation. The arguments of `self.param` are the parameter's name, a function that returns its
-# initial value, and its shape. This layer multiplies its input by a matrix, as `nn.Dense` does,
+# computation. The arguments of `self.param` are the name of the parameter, a function that returns
+# the initial value, and the shape. This layer multiplies its input by a matrix, as `nn.Dense` does,
 # scales each output by a learned number, and adds a bias:
 
 # %%

@@ -66,7 +66,7 @@ plot
 
 # %% [markdown]
 # A scan can be differentiated and mapped like any other function. Here, we replace the factor 0.9
-# by an argument, use `vmap` to compute the error for twenty factors at once, and find the factor
+# with an argument, use `vmap` to compute the error for twenty factors at once, and find the factor
 # for which the moving average is closest to the noise-free signal:
 
 

@@ -109,7 +109,7 @@ FAILURES = {
     "exits": (["waits in psum over i for rank 1 (", "which has ended"], True),
     "stopped": (["rank 1 (", "has been silent for"], True),
     "hangs": (["rank 0 has waited", "in psum over i for rank 1 (", "did not arrive"], False),
-    "other": (["needed the same program on all processes"], True),
+    "other": (["needed the same program in all processes"], True),
 }
 
 

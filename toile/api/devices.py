@@ -127,8 +127,9 @@ def default_backend() -> str:
 
 
 def process_index(backend: str | None = None) -> int:
-    """Return the index of this process. `process_index` is also available under its older name,
-    `host_id`.
+    """Return the index of this process.
+
+    `process_index` is also available under its older name, `host_id`.
 
     Args:
         backend: accepted for compatibility with JAX; the processes are the same for all platforms.
@@ -160,8 +161,9 @@ def process_count(backend: str | None = None) -> int:
 
 
 def process_indices(backend: str | None = None) -> list[int]:
-    """List the indices of all processes. `process_indices` is also available under its older name,
-    `host_ids`.
+    """List the indices of all processes.
+
+    `process_indices` is also available under its older name, `host_ids`.
 
     Args:
         backend: accepted for compatibility with JAX; the processes are the same for all platforms.

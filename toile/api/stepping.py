@@ -74,10 +74,10 @@ def step(
     - `__step__`: an object that has all of these as attributes. In the forward pass, only
       `__step__` is available.
 
-    All commands of pdb work. In the backward pass, `step` goes to the next operation. Under `vmap`,
-    values are whole batches. If `sys.breakpointhook` or `PYTHONBREAKPOINT` selects another
-    debugger, that debugger is used instead of pdb; with `PYTHONBREAKPOINT=0`, the program does not
-    stop.
+    All commands of pdb work. In the backward pass, the command `step` goes to the next operation.
+    Under `vmap`, values are whole batches. If `sys.breakpointhook` or `PYTHONBREAKPOINT` selects
+    another debugger, that debugger is used instead of pdb; with `PYTHONBREAKPOINT=0`, the program
+    does not stop.
 
     Args:
         fun: the function, for example `toile.grad(loss)` or a jitted training step. If it is

@@ -240,7 +240,7 @@ def _explain(commands: Any) -> Parser:
 
 def _serve(commands: Any) -> Parser:
     parser = _added(
-        commands, "serve", "serve", "answer HTTP requests with the model in a folder",
+        commands, "serve", "serve", "serve the model in a folder over HTTP",
         "The protocol is that of OpenAI's completions: /v1/completions, /v1/chat/completions (if\n"
         "the folder contains a chat template), /v1/models and /health. After SIGTERM or\n"
         "Ctrl-C, the server finishes current answers and exits. There is no encryption and no\n"

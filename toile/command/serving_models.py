@@ -1,4 +1,4 @@
-"""`toile serve`: a server with OpenAI's protocol for the model in a folder."""
+"""`toile serve`: a server that speaks OpenAI's protocol and runs the model in a folder."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ def _as_runtime_error(error: Exception) -> Exception:
 
 
 class PureCallback(Callback):
-    """A function of its operands alone: it may be called any number of times."""
+    """A callback whose result depends only on its operands; it may be called repeatedly."""
 
     name = "pure_callback"
 
@@ -198,7 +198,7 @@ def _row(x: Any, i: int) -> Any:
 
 
 class IoCallback(Callback):
-    """A function with side effects; called exactly once, in order if requested."""
+    """A callback with side effects; the function is called exactly once, in order if requested."""
 
     name = "io_callback"
     effects = frozenset({"io"})
@@ -230,7 +230,7 @@ class OrderedIoCallback(IoCallback):
 
 
 class DebugCallback(Callback):
-    """A function that inspects values; derivatives ignore it."""
+    """A callback that inspects values; derivatives ignore it."""
 
     name = "debug_callback"
     effects = frozenset[str]({DebugEffect("debug")})

@@ -269,7 +269,7 @@ class CustomVJP(_CustomFunction):
         return trace.process_custom_vjp(self, args)
 
     def linear_flat(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
-        """Outs by the forward rule, and tangents as one operation that only has a transpose."""
+        """The results of the forward rule, and tangents as one operation with only a transpose."""
         mask = nonzero_mask(tangents)
         outs, residuals = map(list, self.fwd(mask, *primals))
         op = CustomLinear(

@@ -20,9 +20,10 @@ from toile.transforms.vmap import vmap_program
 class LinearCall(Call):
     """A call that is linear in its last operands, with a user-defined transpose.
 
-    The operands are `consts` values that the function closes over, `residuals` residuals, and the
-    linear operands. `transposed()` returns the transpose's Program and the values that it closes
-    over; the Program takes those values, the residuals and the cotangents."""
+    The operands are the values that the function closes over, the residuals and the linear
+    operands; `consts` and `residuals` are the numbers of the first two. `transposed()` returns the
+    transpose's Program and the values that it closes over. The Program takes those values, the
+    residuals and the cotangents."""
 
     transposed: Callable[[], tuple[Program, list[Any]]] | None = None
     consts: int = 0

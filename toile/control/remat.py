@@ -50,13 +50,13 @@ Recompute, Saveable = _Answer("Recompute"), _Answer("Saveable")
 
 
 class Offloadable(NamedTuple):
-    """The result of a checkpoint policy that requests that a value be kept in another memory.
+    """A checkpoint policy's request to keep a value in another memory.
 
     toile ignores the request and keeps the value where it is.
 
     Args:
         src: memory that currently holds the value.
-        dst: memory in which the value should be kept.
+        dst: memory in which the policy wants to keep the value.
 
     >>> from toile.ad_checkpoint import Offloadable
     >>> Offloadable(src="device", dst="pinned_host")

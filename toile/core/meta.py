@@ -69,7 +69,7 @@ class AxisMetadata(Generic[A], metaclass=abc.ABCMeta):
 
 
 def is_axis_metadata(val: Any) -> bool:
-    """Whether a value is a box."""
+    """Return whether a value is a box."""
     return isinstance(val, AxisMetadata)
 
 
@@ -125,7 +125,7 @@ def unbox(tree: PyTree) -> PyTree:
 
 
 def replace_boxed(tree: Any, updates: Any) -> Any:
-    """The tree `updates`, with each value inside the box that `tree` has at the same place."""
+    """Return `updates` with each value put into the box that `tree` has at the same position."""
 
     def update(old: Any, new: Any) -> Any:
         if isinstance(old, AxisMetadata):

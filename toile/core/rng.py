@@ -55,22 +55,22 @@ class LazyRng:
         self.suffix = suffix
 
     def as_jax_rng(self) -> Any:
-        """The key with the suffix folded in."""
+        """Return the key with the suffix folded in."""
         return fold_in_static(self.rng, self.suffix)
 
     @staticmethod
     def create(rng: Any, *suffix: str | int) -> LazyRng:
-        """A lazy key made from a key, or from a lazy key whose suffix is extended."""
+        """Create a lazy key from a key, or from a lazy key by extending its suffix."""
         if isinstance(rng, LazyRng):
             return LazyRng(rng.rng, rng.suffix + suffix)
         return LazyRng(rng, suffix)
 
     def clear_suffix(self) -> LazyRng:
-        """The same key with an empty suffix."""
+        """Return the same key with an empty suffix."""
         return LazyRng(self.rng, ())
 
     def replace(self, **updates: Any) -> LazyRng:
-        """A copy with some fields replaced."""
+        """Return a copy with some fields replaced."""
         return LazyRng(**{"rng": self.rng, "suffix": self.suffix, **updates})
 
     def __repr__(self) -> str:
@@ -93,7 +93,7 @@ register_pytree_with_keys(
 
 
 def is_valid_rng(rng: Any) -> bool:
-    """Whether `rng` is one key: a typed key of shape (), or an array of two uint32 words."""
+    """Return whether `rng` is one key: a typed key of shape (), or an array of two uint32 words."""
     if isinstance(rng, LazyRng):
         return True
     if not isinstance(rng, np.ndarray | Array):
@@ -104,7 +104,7 @@ def is_valid_rng(rng: Any) -> bool:
 
 
 def is_valid_rngs(rngs: Any) -> bool:
-    """Whether `rngs` is a dict that maps names of streams to keys."""
+    """Return whether `rngs` is a dict that maps names of streams to keys."""
     return isinstance(rngs, dict | FrozenDict) and all(
         isinstance(name, str) and is_valid_rng(rng) for name, rng in rngs.items()
     )

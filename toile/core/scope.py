@@ -160,7 +160,7 @@ def apply(
 def init(
     fn: Callable[..., Any], mutable: CollectionFilter = True, flags: Mapping[str, Any] | None = None
 ) -> Callable[..., Any]:
-    """Turn a function of a scope into one that returns the result and the created variables.
+    """Turn a function of a scope into a function that returns the result and new variables.
 
     Args:
         fn: function whose first argument is a `Scope`.
@@ -193,7 +193,9 @@ def init(
 def lazy_init(
     fn: Callable[..., Any], mutable: CollectionFilter = True, flags: Mapping[str, Any] | None = None
 ) -> Callable[..., Any]:
-    """Turn a function of a scope into one that creates the variables without computing the result.
+    """Turn a function of a scope into a function that creates only the variables.
+
+    The result is not computed.
 
     Args:
         fn: function whose first argument is a `Scope`.

@@ -22,11 +22,12 @@ class checks:
     `TOILE_CHECKS=all` or `TOILE_CHECKS=index,nan`.
 
     Args:
-        *names: the checks: "index" raises an IndexError when an index is out of bounds (by default,
-            toile warns once), "nan" raises an error that describes the operation that produced the
-            first NaN, "keys" raises an error when a random key is used twice, and "shapes" raises
-            an error when an operation in a loss broadcasts both of its operands. Without arguments,
-            or with "all", all checks are turned on. With None, all checks are turned off.
+        *names: names of the checks. "index" raises an IndexError when an index is out of bounds;
+            without this check, toile only warns once. "nan" raises an error that describes the
+            operation that produced the first NaN. "keys" raises an error when a random key is used
+            twice. "shapes" raises an error when an operation in a loss broadcasts both of its
+            operands. Without arguments, or with "all", all checks are turned on. With None, all
+            checks are turned off.
 
     Raises:
         ValueError: there is no check with this name.

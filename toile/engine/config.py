@@ -222,7 +222,7 @@ class Config:
     - `flax_filter_frames`, `flax_profile`, `flax_preserve_adopted_names`, `flax_return_frozendict`,
       `flax_fix_rng_separator`: see `toile.configurations`.
 
-    JAX's other options are accepted for compatibility with JAX, and have no effect.
+    JAX's other options are accepted for compatibility and have no effect.
 
     >>> toile.config.update("jax_enable_x64", True)
     >>> toile.config.jax_enable_x64, jnp.arange(2).dtype

@@ -18,11 +18,11 @@ from toile.engine.source import here
 
 
 class extended(np.generic):
-    """The category of the dtypes that NumPy does not have: the second argument of `issubdtype`."""
+    """The category of the dtypes that NumPy does not have, for use with `issubdtype`."""
 
 
 class prng_key(extended):
-    """The category of the dtypes of random keys: the second argument of `issubdtype`."""
+    """The category of the dtypes of random keys, for use with `issubdtype`."""
 
 
 class ExtendedDType:

@@ -92,8 +92,8 @@ class Ref:
 
     Args:
         value: initial array.
-        kind: "no_grad_no_remat" for a Ref that keeps the values of arrays that are differentiated,
-            without their derivatives.
+        kind: "no_grad_no_remat" for a Ref in which differentiated values are stored without their
+            derivatives; None for any other Ref.
     """
 
     __slots__ = ("_value", "_trace", "_aval", "_made", "_kind", "__weakref__")

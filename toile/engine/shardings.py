@@ -202,7 +202,7 @@ class SingleDeviceSharding(Sharding):
         return self
 
     def check_compatible_aval(self, aval_shape: Shape) -> None:
-        """Do nothing, because an array of any shape can be on one device."""
+        """Do nothing, because an array of any shape can be stored on one device."""
 
     def is_equivalent_to(self, other: Any, ndim: int) -> bool:
         """Test whether the other sharding puts the whole array on this device."""

@@ -105,7 +105,7 @@ class Trace:
     def call(
         self, op: Operation, args: Sequence[Any], how: Callable[..., list[Any]], /
     ) -> list[Any]:
-        """Run a call of a compiled function by `how`, and check what it reads and returns."""
+        """Call a compiled function with `how`, and check what the function reads and returns."""
         raise NotImplementedError
 
     def process_custom_jvp(self, call: Any, args: Sequence[Any], /) -> list[Any]:
@@ -318,7 +318,7 @@ class Tracer(Array):
 
     @property
     def weak_type(self) -> bool:
-        """Whether the dtype yields to the dtypes of other operands."""
+        """Whether the dtype adapts to the dtypes of other operands."""
         return self.aval.weak_type
 
     @property

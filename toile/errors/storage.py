@@ -8,7 +8,7 @@ from toile.errors.base import FlaxError
 
 
 class InvalidCheckpointError(FlaxError, ValueError):
-    """A checkpoint cannot be saved, because one for the same or a later step already exists.
+    """A checkpoint cannot be saved, because a checkpoint for the same or a later step exists.
 
     The error is also a ValueError, because Flax raises a ValueError in this case when it saves with
     Orbax.

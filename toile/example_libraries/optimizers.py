@@ -384,9 +384,9 @@ def adamax(
 def sm3(step_size: float | Schedule, momentum: float = 0.9) -> Rule:
     """SM3: like AdaGrad, but stores a vector for each axis instead of a number for each element.
 
-    Each entry of an axis's vector is the largest sum of squared gradients among the elements at
-    that index along the axis. The state also contains the parameter's shape as numbers, so
-    `get_params` cannot be called in a jitted function.
+    Each entry of an axis's vector is an upper bound for the sums of squared gradients of the
+    elements at that index along the axis. The state also contains the parameter's shape as numbers,
+    so `get_params` cannot be called in a jitted function.
 
     Args:
         step_size: learning rate, a number or a schedule.

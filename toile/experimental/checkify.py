@@ -155,8 +155,8 @@ def checkify(
         errors: kinds of checks to perform. The default, `user_checks`, performs only the checks
             that the code makes by calling `check`. `nan_checks`, `div_checks` and `index_checks`
             check the operations of `f` for NaNs, divisions by zero and indices out of bounds.
-            `float_checks` combines `nan_checks` and `div_checks`, `automatic_checks` also includes
-            `index_checks`, and `all_checks` performs all kinds of checks.
+            `float_checks` combines `nan_checks` and `div_checks`, `automatic_checks` adds
+            `index_checks` to these two, and `all_checks` combines all kinds of checks.
 
     Returns:
         A function with the same arguments that returns the pair (error, result of `f`); the error

@@ -61,8 +61,8 @@ def create_hybrid_device_mesh(
         dcn_mesh_shape: shape of the array of processes, with the same number of axes as
             `mesh_shape`.
         devices: the devices; None for all devices.
-        process_is_granule: must be True, which groups devices by process. False would group them by
-            the attribute `slice_index`, which devices in toile do not have.
+        process_is_granule: must be True, which groups devices by process. The default, False, would
+            group them by the attribute `slice_index`, which devices in toile do not have.
         should_sort_granules_by_key: whether processes are sorted by index. If False, they are in
             the order in which they first appear in `devices`.
         allow_split_physical_axes: not used; in JAX, it matters only for TPUs.
@@ -71,8 +71,8 @@ def create_hybrid_device_mesh(
         A NumPy array of devices.
 
     Raises:
-        ValueError: a shape does not match the number of processes or the number of devices per
-            process.
+        ValueError: `process_is_granule` is False, or a shape does not match the number of processes
+            or the number of devices per process.
     """
     found = list(all_devices() if devices is None else devices)
     name = "process_index" if process_is_granule else "slice_index"

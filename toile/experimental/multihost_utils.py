@@ -1,6 +1,6 @@
 """Functions that exchange values between the processes of a distributed program.
 
-A tree must have the same structure on all processes, and its arrays must have the same shapes and
+A tree must have the same structure in all processes, and its arrays must have the same shapes and
 dtypes.
 """
 
@@ -108,7 +108,7 @@ def sync_global_devices(name: str) -> None:
 
 
 def assert_equal(in_tree: PyTree, fail_message: str = "") -> None:
-    """Raise an error on all processes unless all of them pass the same values.
+    """Raise an error in all processes unless all of them pass the same values.
 
     Args:
         in_tree: tree of arrays and numbers.
@@ -125,7 +125,7 @@ def assert_equal(in_tree: PyTree, fail_message: str = "") -> None:
     other = [rank for rank, data in enumerate(given) if data != given[0]]
     if other:
         raise AssertionError(
-            f"{fail_message or 'assert_equal'}: needed the same values on all processes, got "
+            f"{fail_message or 'assert_equal'}: needed the same values in all processes, got "
             f"values on {other} that differ from those on process 0{here()}"
         )
 
@@ -143,7 +143,7 @@ def _unpacked(data: bytes, leaves: Sequence[Any], what: str, rank: int) -> list[
         line, wanted = data[at : data.index(b"\n", at)], f"{x.shape}{x.dtype}"
         if line.decode() != wanted:
             raise ValueError(
-                f"{what}: needed the same shapes on all processes, got {wanted} on process "
+                f"{what}: needed the same shapes in all processes, got {wanted} on process "
                 f"{process_index()} and {line.decode()} on process {rank}{here()}"
             )
         at += len(line) + 1

@@ -133,8 +133,8 @@ class Exported:
 
     Args:
         data: records that contain the function.
-        live: function that creates the records again with another `vjp_order`; None if the
-            function was loaded.
+        live: function that creates the records again with another `vjp_order`; None if the exported
+            function was loaded from bytes.
 
     >>> f = toile.export.export(toile.jit(lambda x: x @ x.T))
     >>> (b,) = toile.export.symbolic_shape("b")
@@ -219,17 +219,17 @@ class Exported:
 
     @property
     def program(self) -> Program:
-        """The Program; its first inputs are the constants. Print it to see its operations."""
+        """The Program, whose first inputs are the constants; print it to see its operations."""
         sizes = {name: self._scope.variable(name) for name in self._data.variables}
         return Loader(sizes).program(self._data.program)
 
     @property
     def mlir_module_serialized(self) -> bytes:
-        """Not available: an exported function of toile is not StableHLO."""
+        """Not available, because an exported function of toile is not StableHLO."""
         raise self._no_mlir()
 
     def mlir_module(self, serialized: bool = True) -> str:
-        """Raise NotImplementedError: an exported function of toile is not StableHLO.
+        """Raise NotImplementedError, because an exported function of toile is not StableHLO.
 
         Args:
             serialized: not used.
@@ -291,10 +291,10 @@ class Exported:
         """Convert the function to bytes, which `deserialize` can load in any process.
 
         Args:
-            vjp_order: how many times the loaded function can be differentiated in reverse mode if
-                it calls functions with `custom_vjp` rules. Functions with `custom_jvp` rules can be
-                differentiated two more times, and functions without custom rules any number of
-                times.
+            vjp_order: number of times that the loaded function can be differentiated in reverse
+                mode if it calls functions with `custom_vjp` rules. Functions with `custom_jvp`
+                rules can be differentiated two more times, and functions without custom rules any
+                number of times.
 
         Returns:
             The bytes. They contain data and no code.
@@ -324,7 +324,7 @@ class Exported:
 
         Args:
             *args, **kwargs: arguments with the structure `in_tree` and with the shapes and dtypes
-                `in_avals`. Each symbolic dimension may have any size that the constraints allow.
+                in `in_avals`. Each symbolic dimension may have any size that the constraints allow.
 
         Returns:
             The results.

@@ -269,14 +269,15 @@ def symbolic_shape(
 ) -> tuple[Any, ...]:
     """Parse the text of a shape with symbolic dimensions.
 
-    If a `ShapeDtypeStruct` has this shape, a function can be exported for all sizes of these
-    dimensions at once.
+    A function that is exported with a `ShapeDtypeStruct` of this shape can be called with arrays of
+    any size along the symbolic dimensions.
 
     Args:
         shape_spec: the dimensions, separated by commas. A dimension is an integer, a variable, or
             an expression with `+`, `-`, `*`, `^`, `floordiv(a, b)`, `mod(a, b)`, `max(a, b)` and
-            `min(a, b)`. Variables are at least 1. `_` is replaced by the dimension at the same
-            position in `like`, and `...` by all other dimensions of `like`. None means "...".
+            `min(a, b)`. The value of a variable is at least 1. `_` is replaced by the dimension at
+            the same position in `like`, and `...` by all other dimensions of `like`. None means
+            "...".
         constraints: constraints on the variables, for example "b >= 4", "n <= 2*b" or
             "mod(b, 8) == 0".
         scope: scope of the variables. By default, they belong to a new scope with the given

@@ -61,8 +61,8 @@ def register_pytree_node_serialization(
 ) -> type[T]:
     """Allow nodes of a type in the arguments and results of exported functions.
 
-    Call this function both in the process that exports and in the one that loads, after registering
-    the type as a tree node.
+    Call `register_pytree_node_serialization` both in the process that exports a function and in the
+    process that loads it, after registering the type as a tree node.
 
     Args:
         nodetype: the type of the nodes.

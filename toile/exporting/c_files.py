@@ -47,13 +47,13 @@ def to_c(
     compile and link yourself.
 
     Args:
-        fun: the function. It must contain no callbacks, and only operations for which toile has its
-            own kernels.
+        fun: the function. It must not contain callbacks, or operations for which toile has no
+            kernel.
         args: example arguments, or `ShapeDtypeStruct` objects with their shapes and dtypes.
         path: the file to write, such as `model.so` (`model.dylib` on macOS). The header `model.h`
             is written beside it. The names of the C functions begin with `model_`.
-        params: if given, the first argument of `fun`. Its arrays become weights, as do arrays that
-            `fun` closes over.
+        params: first argument of `fun`, whose arrays become weights; None if no argument contains
+            weights. Arrays that `fun` closes over become weights too.
         free_batch: whether the batch size is an argument of the C function. The batch axis is the
             first axis of the first argument, and of all arguments whose first axis has the same
             size.

@@ -105,7 +105,7 @@ class CPlan:
 
 
 def c_plan(program: Program, free: bool) -> CPlan:
-    """The plan of a traced function, without calls of libraries and of Python."""
+    """The plan of a traced function, without calls to libraries or to Python."""
     with blas.hidden():
         if not free:
             return _planned(program, [])

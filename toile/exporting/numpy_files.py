@@ -40,16 +40,16 @@ def to_numpy(
 ) -> str:
     """Write a function as a Python file that needs only NumPy, and its weights as an .npz file.
 
-    The file contains one function for each module, with the user's lines as comments. It also
-    contains a function that has the name of the file, takes the arguments of `fun` except `params`,
-    and returns the same results up to rounding.
+    The file contains one function for each module, with the user's lines of code as comments. It
+    also contains a function that has the name of the file, takes the arguments of `fun` except
+    `params`, and returns the same results up to rounding.
 
     Args:
         fun: the function. It must not contain callbacks or collectives.
         args: example arguments, or `ShapeDtypeStruct` objects with their shapes and dtypes.
         path: the file to write, such as `model.py`; the weights are written to `model.npz`.
-        params: if given, the first argument of `fun`. Its arrays become weights, as do arrays that
-            `fun` closes over.
+        params: first argument of `fun`, whose arrays become weights; None if no argument contains
+            weights. Arrays that `fun` closes over become weights too.
         free_batch: whether the exported function accepts any batch size. The batch axis is the
             first axis of the first argument, and of all arguments whose first axis has the same
             size.

@@ -37,7 +37,8 @@ def to_onnx(
             numbers.
         args: example arguments, or `ShapeDtypeStruct` objects with their shapes and dtypes.
         path: the file to write, such as `model.onnx`.
-        params: if given, the first argument of `fun`. Its arrays become weights in the file.
+        params: first argument of `fun`, whose arrays become weights in the file; None if no
+            argument contains weights.
         free_batch: whether the exported function accepts any batch size, which is named `batch` in
             the file. The batch axis is the first axis of the first argument, and of all arguments
             whose first axis has the same size.

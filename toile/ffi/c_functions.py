@@ -1,4 +1,4 @@
-"""C functions by their prototypes."""
+"""C functions, which are described by their prototypes."""
 
 from __future__ import annotations
 
@@ -42,25 +42,25 @@ def c_function(
 
     There are two kinds of C functions:
 
-    - A function of numbers, such as `double erf(double x)`, is called for each element. Operands
-      are broadcast against each other.
-    - A function with pointers, such as `void scale(int64_t n, const float *x, float *y)`, gets
-      whole arrays in row-major order. `const` pointers are operands, other pointers are results,
-      and numbers are keyword arguments.
+    - A function whose parameters are all numbers, such as `double erf(double x)`, is called for
+      each element. Operands are broadcast against each other.
+    - A function with pointer parameters, such as
+      `void scale(int64_t n, const float *x, float *y)`, gets whole arrays in row-major order.
+      `const` pointers are operands, other pointers are results, and numbers are keyword arguments.
 
-    Dtypes, and the number of arguments, are checked when the function is traced. Compiled programs
-    on the CPU call the C function without Python. On a GPU, the arrays are copied to the host and
-    back. `vmap` calls a function with pointers once for each example.
+    Dtypes and the number of arguments are checked when the function is traced. Compiled programs on
+    the CPU call the C function without Python. On a GPU, the arrays are copied to the host and
+    back. Under `vmap`, a function with pointer parameters is called once for each example.
 
     Args:
         function: a function of a library that was loaded with `ctypes.CDLL`, a PyCapsule, or the
             address of the function.
         prototype: declaration of the function in C.
         result_shape_dtypes: shapes and dtypes of the results, in the order of the pointers: a
-            `ShapeDtypeStruct` for one result, a sequence for several. Instead, it may be a function
-            that returns them; it is called with a `ShapeDtypeStruct` for each operand, and with the
-            numbers as keyword arguments. If it is None, there is one result, which has the shape of
-            the first operand.
+            `ShapeDtypeStruct` for one result, a sequence for several. It may also be a function
+            that returns these objects and is called with a `ShapeDtypeStruct` for each operand, and
+            with the numbers as keyword arguments. If `result_shape_dtypes` is None, there is one
+            result, which has the shape of the first operand.
         thread_safe: whether several threads may call the function at the same time, for different
             elements or examples.
 
@@ -115,8 +115,8 @@ def parsed(prototype: str) -> tuple[str | None, str, list[Parameter]]:
     of_numbers = all(p.kind == "number" for p in parameters)
     if (result == "void") == of_numbers or not parameters:
         raise ValueError(
-            "c_function: needed either a function of numbers that returns a number, or a function "
-            f"with pointers that returns void, got {prototype!r} (store results through pointers)"
+            "c_function: needed a function that takes numbers and returns a number, or one that "
+            f"takes pointers and returns void, got {prototype!r} (store results through pointers)"
             f"{here()}"
         )
     return None if result == "void" else _dtype(prototype, result), name, parameters

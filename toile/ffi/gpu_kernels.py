@@ -1,4 +1,4 @@
-"""CUDA kernels by their source."""
+"""CUDA kernels, which are described by their source."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def cuda_kernel(
     """Turn a CUDA C++ kernel into a function of arrays.
 
     The kernel is launched on the stream of the GPU, in the same CUDA graph as the kernels around
-    it. Its parameters are pointers to the operands, pointers to the results, and then the keyword
-    arguments in the order of the call: `int` for a Python integer, `float` for a Python float, and,
-    for a NumPy scalar, the C type that corresponds to its dtype. Arrays are in row-major order.
-    `vmap` launches the kernel once for each example. To provide another function for the CPU, use
-    `toile.lax.platform_dependent`.
+    it. The kernel's parameters are pointers to the operands, pointers to the results, and then the
+    keyword arguments in the order of the call: `int` for a Python integer, `float` for a Python
+    float, and, for a NumPy scalar, the C type that corresponds to its dtype. Arrays are in
+    row-major order. Under `vmap`, the kernel is launched once for each example. To run a different
+    function on the CPU, use `toile.lax.platform_dependent`.
 
     Args:
         source: source that contains `extern "C" __global__ void name(...)`. It is compiled by NVRTC

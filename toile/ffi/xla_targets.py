@@ -1,4 +1,4 @@
-"""The interface of `jax.ffi`: targets that are registered by name, and calls of them.
+"""The interface of `jax.ffi`: targets that are registered by name, and calls to them.
 
 The C functions have toile's signature instead of XLA's, because XLA's is defined by C++ headers of
 jaxlib: `void f(void **arrays, const int64_t *shapes, const int64_t *attributes)`.
@@ -52,9 +52,9 @@ def register_ffi_target(
     """Register a C function under a name, so that `ffi_call` can call it.
 
     The function has the signature
-    `void f(void **arrays, const int64_t *shapes, const int64_t *attributes)`; see `ffi_call`. It
-    must stay loaded as long as programs may call it. A name can be registered again; programs that
-    were traced earlier still call the previous function.
+    `void f(void **arrays, const int64_t *shapes, const int64_t *attributes)`; see `ffi_call`. The
+    function must stay loaded as long as programs may call it. A name can be registered again;
+    programs that were traced earlier still call the previous function.
 
     Args:
         name: name of the target.
@@ -209,7 +209,7 @@ def _refused(name: str, instead: str) -> NoReturn:
 
 
 def ffi_lowering(*args: object, **kwargs: object) -> None:
-    """Raise an error: toile has no lowering rules.
+    """Raise an error, because toile has no lowering rules.
 
     Args:
         *args, **kwargs: ignored.
@@ -221,7 +221,7 @@ def ffi_lowering(*args: object, **kwargs: object) -> None:
 
 
 def build_ffi_lowering_function(*args: object, **kwargs: object) -> None:
-    """Raise an error: toile has no lowering rules.
+    """Raise an error, because toile has no lowering rules.
 
     Args:
         *args, **kwargs: ignored.
@@ -233,7 +233,7 @@ def build_ffi_lowering_function(*args: object, **kwargs: object) -> None:
 
 
 def include_dir() -> None:
-    """Raise an error: toile comes without C++ headers.
+    """Raise an error, because toile comes without C++ headers.
 
     Raises:
         NotImplementedError: always; the message says what to use instead.
@@ -242,7 +242,7 @@ def include_dir() -> None:
 
 
 def register_ffi_type(*args: object, **kwargs: object) -> None:
-    """Raise an error: toile does not manage state for C functions.
+    """Raise an error, because toile does not manage state for C functions.
 
     Args:
         *args, **kwargs: ignored.

@@ -30,10 +30,11 @@ def lora(
 ) -> PyTree:
     """Add low-rank adapters to selected parameters in a tree.
 
-    Each selected array `w` is replaced with a `LoRAArray`, which represents the array `w + alpha /
-    rank * (a @ b)`. The result can be passed to `apply` instead of `params`, because modules use
-    these arrays like ordinary arrays. Initially, `b` contains zeros, so the results of the module
-    do not change. To train only `a` and `b`, pass `trainable=adapter_mask` to `TrainState.create`.
+    Each selected array `w` is replaced with a `LoRAArray`, which represents the array
+    `w + alpha / rank * (a @ b)`. The result can be passed to `apply` instead of `params`, because
+    modules use these arrays like ordinary arrays. Initially, `b` contains zeros, so the results of
+    the module do not change. To train only `a` and `b`, pass `trainable=adapter_mask` to
+    `TrainState.create`.
 
     Args:
         params: tree of parameters, or of variables. Selected parameters may be quantized arrays.
@@ -43,7 +44,8 @@ def lora(
         key: key for the random values of `a`, which are uniform between -1 / sqrt(n) and
             1 / sqrt(n) for n inputs.
         rank: number of columns of `a` and of rows of `b`.
-        alpha: the product is multiplied by `alpha / rank`; if `alpha` is None, this factor is 1.
+        alpha: numerator of the factor `alpha / rank` by which the product `a @ b` is multiplied. If
+            `alpha` is None, the factor is 1.
         inputs: number of input axes of the parameters; the axes after them are output axes. If
             None, the axes are divided so that `a` and `b` are as small as possible.
         stacked: number of leading axes along which parameters are stacked, such as 1 for the
@@ -51,7 +53,7 @@ def lora(
         dtype: dtype of `a` and `b`; None for the dtype of the parameter.
 
     Returns:
-        A tree with a `LoRAArray` instead of each selected array.
+        A tree with a `LoRAArray` in place of each selected array.
 
     Raises:
         ValueError: a glob matches no parameter, or a selected parameter cannot have an adapter.
@@ -184,18 +186,19 @@ def adapters_of(params: PyTree) -> dict[str, dict[str, Any]]:
 
 
 def with_adapters(params: PyTree, adapters: Mapping[str, Mapping[str, Any]]) -> PyTree:
-    """Add adapters, such as the result of `adapters_of`, to the parameters of a tree.
+    """Add adapters, such as the result of `adapters_of`, to the parameters in a tree.
 
     Args:
         params: tree of parameters, with the same paths as the tree passed to `adapters_of`. If a
-            parameter already has an adapter, it is replaced.
+            parameter already has an adapter, that adapter is replaced.
         adapters: dict that maps paths to dicts with the arrays `a`, `b` and `scale`.
 
     Returns:
         A tree with a `LoRAArray` for each of the paths.
 
     Raises:
-        ValueError: there is no parameter at a path, or its shape does not fit.
+        ValueError: there is no parameter at a path, or an adapter does not fit the shape of its
+            parameter.
 
     >>> import toile.linen as nn
     >>> from toile.finetuning import adapters_of, lora, with_adapters

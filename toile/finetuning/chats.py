@@ -22,7 +22,7 @@ def encode_chat(
             assistant message is also marked.
         tokenizer: a tokenizer of `toile.interop.huggingface` or `toile.training.text`, or any
             object with a method `encode`.
-        messages: the messages of the chat, such as `{"role": "user", "content": "Hello"}`.
+        messages: the messages of the chat, dicts such as `{"role": "user", "content": "Hello"}`.
         **variables: values of other variables in the template.
 
     Returns:

@@ -41,7 +41,7 @@ class LoRAArray:
             this order.
         a: array with the batch axes and the input axes of `base`, and one axis for the rank.
         b: array with the batch axes of `base`, one axis for the rank, and the output axes.
-        scale: factor of the product.
+        scale: factor by which the product `a @ b` is multiplied.
         inputs: number of input axes.
         outputs: number of output axes.
 
@@ -65,12 +65,12 @@ class LoRAArray:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of the array of numbers that it represents."""
+        """The shape of the represented array."""
         return tuple(self.base.shape)
 
     @property
     def dtype(self) -> Any:
-        """The dtype of the numbers that it represents."""
+        """The dtype of the represented numbers."""
         return self.base.dtype
 
     @property

@@ -25,7 +25,7 @@ def pack(
     Args:
         examples: the tokens of each example, or pairs of tokens and bools, as `encode_chat`
             returns them. The bools are True for the tokens that a model is trained to predict; by
-            default, these are all tokens. Examples that are longer than a row are cut off.
+            default, these are all tokens. Examples that are longer than a row are truncated.
         length: number of tokens in a row.
         pad: token that fills the rest of a row.
         together: whether several examples may share a row.
@@ -33,12 +33,12 @@ def pack(
     Returns:
         A dict of int32 arrays of shape (rows, length):
 
-        - `tokens`.
+        - `tokens`: the tokens of the examples, followed by `pad` at the end of each row.
         - `labels`: the tokens that a model is trained to predict. All other tokens have the label
           -100, as does the first token of each example, because it cannot be predicted from
           another example. Pass this array to `token_loss`.
-        - `segments`: the examples in each row, numbered from 1; 0 for padding. Pass this
-          array to `attention_mask`.
+        - `segments`: for each token, the number of its example in the row, counted from 1; 0 for
+          padding. Pass this array to `attention_mask`.
         - `positions`: the position of each token in its example.
 
     Raises:
@@ -108,7 +108,8 @@ def attention_mask(segments: ArrayLike, *, causal: bool = True) -> Array:
     """Create a mask that lets tokens attend only to tokens of the same example.
 
     Args:
-        segments: numbers of the examples, of shape (batch, length); 0 for padding.
+        segments: array of shape (batch, length) that contains the number of each token's example; 0
+            for padding.
         causal: whether tokens attend only to themselves and to earlier tokens.
 
     Returns:

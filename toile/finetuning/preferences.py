@@ -28,11 +28,11 @@ def dpo_loss(
         chosen: log-probabilities of the preferred answers.
         rejected: log-probabilities of the other answers.
         reference_chosen: log-probabilities of the preferred answers in the reference model, which
-            is usually the model before training. It must not depend on the parameters that are
-            trained.
+            is usually the model before training. These numbers must not depend on the parameters
+            that are trained.
         reference_rejected: log-probabilities of the other answers in the reference model.
-        beta: how strongly the model is kept close to the reference model: larger values keep it
-            closer.
+        beta: strength with which the model is kept close to the reference model; larger values keep
+            it closer.
         label_smoothing: probability that the preference of a pair is wrong, from 0 to 0.5, for the
             kind "sigmoid".
         kind: "sigmoid" for DPO. "ipo" for the squared error `(h - 1 / (2 * beta)) ** 2`, which

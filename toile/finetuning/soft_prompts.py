@@ -21,7 +21,8 @@ class SoftPrompt(linen.Module):
     tokens before the tokens of a text. To train only the prompt, pass `trainable="prompt"` to
     `TrainState.create`.
 
-    The module's parameters are `prompt` and `model`, which contains the parameters of the model.
+    The module's parameters are the array `prompt` and the dict `model`, which contains the
+    parameters of the model.
 
     Args:
         model: the module; its first argument is an array of tokens.

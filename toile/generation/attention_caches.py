@@ -15,7 +15,7 @@ def cached_attention(
     """Attend to the keys and values of this call and of all earlier calls.
 
     The module stores keys, values and their positions in its collection `cache`. The first call
-    creates the cache; the length of its inputs is the number of slots. Each later call stores its
+    creates a cache whose number of slots is the length of the inputs. Each later call stores its
     keys and values: position `p` is stored in slot `p % slots`. If there are fewer slots than
     positions, the cache is a ring buffer, which is sufficient for a sliding window.
 

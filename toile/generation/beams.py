@@ -26,9 +26,10 @@ class Beam:
 
     Args:
         tokens: the tokens of the continuation, without the stop token.
-        score: the logarithm of its probability, divided by `length ** length_penalty`. If the
-            continuation ends with a stop token, `length` includes this token, and the probability
-            includes the total probability of all stop tokens at this position.
+        score: the logarithm of the continuation's probability, divided by
+            `length ** length_penalty`. If the continuation ends with a stop token, `length`
+            includes this token, and the probability includes the total probability of all stop
+            tokens at this position.
         reason: `"stop"` if a stop token ended the continuation; `"length"` if `max_tokens` was
             reached.
 
@@ -72,7 +73,7 @@ def beam_search(
         model: a linen module that stores what it has read in the collection `cache`, or a
             `Decoder`, as for `generate`.
         variables: the model's variables, `{"params": ...}`.
-        prompts: for each row, a list of at least one token.
+        prompts: list of prompts, each of which is a list of at least one token.
         max_tokens: largest number of tokens in a continuation, including the stop token.
         beams: number of continuations that are kept in each step.
         stop_tokens: tokens that end a continuation.

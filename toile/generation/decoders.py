@@ -88,7 +88,7 @@ class ModuleDecoder:
     Modules that use `cached_attention` can read many rows at different positions. The caches of
     other modules contain an integer that counts the tokens, such as `cache_index` of
     `nn.MultiHeadDotProductAttention`. These modules are run with `toile.vmap`, so that each row has
-    its own counter. The attention layers of linen read one token at a time.
+    its own counter. The attention layers of linen can read only one token at a time.
 
     Args:
         model: the module.

@@ -51,8 +51,8 @@ class Piece:
         row: index of the prompt.
         tokens: the new tokens, without the stop token.
         text: the new text, which may be empty; None if no `decode` was given.
-        reason: why the continuation ends with this piece, as in `Completion`; None if it does not
-            end.
+        reason: why the continuation ends with this piece, as in `Completion`; None if the
+            continuation does not end with this piece.
 
     >>> from toile import generation
     >>> generation.Piece(0, [5]).reason is None
@@ -80,19 +80,21 @@ def generate(
     the parameters of samplers change.
 
     Random numbers depend only on the key of the row and on the position of the token. A prompt with
-    its own key therefore gets the same random numbers in any batch. Its logits may differ slightly,
-    because the order of additions in a matrix product may depend on its size.
+    its own key therefore gets the same random numbers in any batch. The logits of the prompt may
+    differ slightly, because the order of additions in a matrix product can depend on the size of
+    the batch.
 
     Args:
         model: a linen module that stores what it has read in the collection `cache` (see
             `ModuleDecoder`), or a `Decoder`.
         variables: the model's variables, `{"params": ...}`.
-        prompts: for each row, a list of at least one token.
+        prompts: list of prompts, one for each row of the batch. Each prompt is a list of at least
+            one token.
         max_tokens: largest number of tokens to generate, or a list with a number for each prompt.
         sampler: a sampler such as `temperature(0.7)`, or None to choose the most likely token. See
             `temperature`, `top_p` and `chain`.
         key: random key, from which a key for each row is derived, or an array with one key for each
-            row; None for `random.key(0)`. It has no effect without a sampler.
+            row; None for `random.key(0)`. Without a sampler, the key has no effect.
         stop_tokens: tokens that end a continuation.
         stop_strings: texts that end a continuation; if there are any, `decode` is required.
         decode: function that converts a list of tokens to a text, such as `tokenizer.decode`.
@@ -153,8 +155,8 @@ def stream(
         model, variables, prompts, max_tokens: as for `generate`.
         sampler, key, stop_tokens, stop_strings, decode: as for `generate`.
         window, draft: as for `generate`.
-        every: number of steps of the compiled loop between two pieces. If the number is larger,
-            less time is spent in Python.
+        every: number of steps of the compiled loop between two pieces. With a larger number, less
+            time is spent in Python.
 
     Yields:
         A `Piece` for each row that has new tokens. The last piece of each row has a `reason`.

@@ -124,7 +124,7 @@ _OWN = (
 
 
 def chain(*samplers: Sampler) -> Sampler:
-    """Combine samplers into one that applies them one after the other.
+    """Combine samplers into one sampler that applies them one after another.
 
     Args:
         *samplers: functions `f(logits, tokens)` that return new logits. They are applied in this
@@ -206,7 +206,7 @@ def top_p(mass: ArrayLike) -> Sampler:
         A sampler.
 
     Raises:
-        ValueError: the limit is not in this interval.
+        ValueError: the limit is not greater than 0, or it is greater than 1.
 
     >>> from toile import generation
     >>> logits = jnp.log(jnp.array([[0.5, 0.2, 0.3]]))
@@ -227,7 +227,7 @@ def min_p(ratio: ArrayLike) -> Sampler:
         A sampler.
 
     Raises:
-        ValueError: the number is not in this interval.
+        ValueError: the number is less than 0 or greater than 1.
 
     >>> from toile import generation
     >>> logits = jnp.log(jnp.array([[0.5, 0.1, 0.4]]))

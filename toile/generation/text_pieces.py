@@ -21,7 +21,7 @@ class TextPieces:
 
     Args:
         decode: function that converts a list of tokens to a text, such as the method `decode` of a
-            tokenizer. If the text ends with an incomplete character, its result must end with
+            tokenizer. If the tokens end in the middle of a character, the text must end with
             U+FFFD.
         stops: texts that end the output. They are not part of the output.
 

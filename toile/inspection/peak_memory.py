@@ -361,7 +361,7 @@ def plan(
     Args:
         f: function to plan, jitted or not. If `f` is jitted, argument donation is taken into
             account.
-        batch: numbers or names of the arguments that contain the batch. If `batch` is None, these
+        batch: positions or names of the arguments that contain the batch. If `batch` is None, these
             arguments are detected by tracing the first axis of each argument through the
             computation.
         axis: axis of the batch in these arguments; used only if `batch` is given.

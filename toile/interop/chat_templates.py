@@ -94,7 +94,7 @@ class ChatTemplate:
             messages, add_generation_prompt=add_generation_prompt, **variables))
 
     def parts(self, messages: Messages, **variables: Any) -> list[tuple[str, bool]]:
-        """Divide the text of a chat into what the model writes, and everything else.
+        """Divide the text of a chat into the parts that the model writes and all other parts.
 
         If the template contains `{% generation %}` blocks, these are what the model writes.
         Otherwise, the template renders the chat up to each message of the role "assistant", with

@@ -54,8 +54,9 @@ class Table:
             entry `"model.layers.{i}.mlp.up_proj": "layer_{i}/mlp/up"` applies to all layers.
         prefix: start of all names, such as `"bert."`, which is missing in files of models that were
             saved without a head. If no name in a file starts with it, it is added to all names.
-        tied: dict that maps the names of tensors that repeat another tensor to the name of that
-            tensor. They may be missing in a file; `save` does not write them.
+        tied: dict that maps the name of each tensor that repeats another tensor to the name of that
+            other tensor. The repeating tensors may be missing in a file, and `save` does not write
+            them.
         ignore: glob patterns for tensors that are not loaded, such as buffers. Unlike in the
             argument `ignore` of `load`, a pattern need not match a tensor.
         endings: dict that maps endings of names in old files to the endings that are used now, such
@@ -93,7 +94,7 @@ def load(
         variables: variables of a module, `{"params": ...}`, or their shapes from
             `toile.eval_shape(model.init, ...)`.
         table: the names of the tensors.
-        dtype: dtype of parameters with floating-point numbers; None for the dtypes of `variables`.
+        dtype: dtype of floating-point parameters; None for the dtypes of `variables`.
         device: a device or a sharding for all variables, or a tree of these whose structure is a
             prefix of the structure of `variables`; None for the default device.
         ignore: glob pattern or patterns for the names of tensors that are not loaded.

@@ -43,8 +43,8 @@ def install(since: int | None = None) -> None:
     instead.
 
     Args:
-        since: the year in which the program was written, such as 2020. The names that JAX and Flax
-            had in that year, and have removed since, are then available: `jax.ops.index_update`,
+        since: the year in which the program was written, such as 2020. Names that JAX or Flax had
+            in that year and has removed since are then available: `jax.ops.index_update`,
             `jax.experimental.stax`, `flax.nn` and others. None means that they are not available.
 
     Raises:

@@ -170,7 +170,7 @@ def save_file(
 
 
 class SafeFile:
-    """An open safetensors file, as yielded by `safe_open`. Its arrays are read one by one.
+    """An open safetensors file, as yielded by `safe_open`, whose arrays are read one by one.
 
     Args:
         file: binary file, open for reading.

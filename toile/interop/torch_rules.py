@@ -57,7 +57,7 @@ def _one(
 
 @dataclass(frozen=True)
 class Rule:
-    """The base class of rules. Each rule describes how to convert one kind of layer.
+    """Base class of rules, each of which describes how to convert one kind of layer.
 
     Args:
         path: path of the layer in the tree of variables, such as `"encoder/layers_0"`.
@@ -142,8 +142,8 @@ class Fused(Rule):
 
     Args:
         path: path of the module that contains the dense layers.
-        parts: names of the dense layers, in the order of their outputs in torch. They have the same
-            inputs; all axes of a kernel but the first are output axes.
+        parts: names of the dense layers, in the order of their outputs in torch. All of the layers
+            have the same inputs. All axes of a kernel except the first are output axes.
         transposed: whether the weight in torch has the shape `(inputs, outputs)`.
     """
 

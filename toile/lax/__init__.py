@@ -1,8 +1,8 @@
 """The basic operations on arrays, with the same names as in `jax.lax`.
 
-The functions accept toile arrays, NumPy arrays and Python numbers. The functions of `toile.numpy`
-are built on these functions, which are stricter: operands must have the same dtype and the same
-shape, except that scalars and axes of size 1 are broadcast. This module also contains control flow
+The functions accept toile arrays, NumPy arrays and Python numbers. They are the basis of
+`toile.numpy`, but are stricter: operands must have the same dtype and the same shape, except that
+scalars and axes of size 1 are broadcast. This module also contains functions for control flow
 (`scan`, `while_loop`, `cond`) and collectives (`psum`).
 """
 

@@ -35,7 +35,7 @@ class Tolerance:
         ulps: maximum error, in units in the last place.
 
     Raises:
-        ValueError: one of the three numbers is negative, or all are 0.
+        ValueError: one of the three numbers is negative, or all three are 0.
 
     >>> lax.exp(0.0, accuracy=lax.Tolerance(rtol=1e-5)).round(4)
     Array(1., dtype=float32, weak_type=True)

@@ -31,7 +31,7 @@ class Closed:
     """The Program of a function and the values that it closes over, apart from `refs`.
 
     The Program has one more input for each Ref in `refs`, and returns its new value. `ins` and
-    `outs` are the other inputs that are no constants, and the function's own results."""
+    `outs` are the other inputs, without the constants, and the function's own results."""
 
     __slots__ = ("staged", "consts", "const_vars", "ref_vars", "ins", "outs", "finals")
 

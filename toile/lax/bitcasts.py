@@ -42,7 +42,8 @@ def bitcast_convert_type(operand: ArrayLike, new_dtype: DTypeLike) -> Array:
         `operand` are joined in the same order, and that axis is removed.
 
     Raises:
-        ShapeError: the last axis of `operand` does not have the size of one new element.
+        ShapeError: the new dtype is wider, and the elements along the last axis of `operand` do not
+            make up exactly one element of the new dtype.
 
     >>> lax.bitcast_convert_type(jnp.array([1.0]), jnp.uint32)
     Array([1065353216], dtype=uint32)

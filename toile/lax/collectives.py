@@ -368,8 +368,10 @@ def ragged_all_to_all(
 ) -> Array:
     """Send slices of different sizes to the positions along a named axis.
 
-    `input_offsets`, `send_sizes`, `output_offsets` and `recv_sizes` have `k` entries for each
-    position. The entries `j*k, ..., (j+1)*k - 1` describe the slices that are sent to position `j`.
+    Every position sends `k` slices to every position. `input_offsets`, `send_sizes` and
+    `output_offsets` therefore have `k` entries for each receiver: entries `j*k, ..., (j+1)*k - 1`
+    describe the slices that are sent to position `j`. In the same way, `recv_sizes` has `k` entries
+    for each sender.
 
     Args:
         operand: array of shape `(n, ...)` that contains the slices to send.
@@ -393,10 +395,10 @@ def ragged_all_to_all(
 
     Differences:
         `recv_sizes` is ignored; the sizes come from the senders' `send_sizes`. JAX supports this
-        function only on GPUs and TPUs. toile sends the whole operands to every position, which then
-        selects its slices.
+        function only on GPUs and TPUs. toile sends each position's whole operand to all positions,
+        which then select their slices.
 
-    >>> send = jnp.array([[1, 2], [1, 1]])  # the first sends one row, then two
+    >>> send = jnp.array([[1, 2], [1, 1]])  # position 0 sends 1 row to itself and 2 to position 1
     >>> exchange = lambda x, starts, sizes, places: lax.ragged_all_to_all(
     ...     x, jnp.zeros(4, "int32"), starts, sizes, places, sizes, axis_name="i")
     >>> toile.vmap(exchange, axis_name="i")(

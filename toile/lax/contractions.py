@@ -492,9 +492,9 @@ def ragged_dot_general(lhs: ArrayLike, rhs: ArrayLike, group_sizes: ArrayLike,
         lhs: the first array, which contains the ragged axis.
         rhs: the second array.
         group_sizes: integer array of shape (g,) with the sizes of the consecutive groups. The sizes
-            can also vary along other axes of `lhs`: the shape is then (..., g). The axes before the
-            last one are the batch axes of `lhs`, and then those axes of the same kind as the ragged
-            axis (contracting or kept) that come before it.
+            can also vary along other axes of `lhs`: the shape is then (..., g). The leading axes of
+            this shape are the batch axes of `lhs`, followed by the axes that come before the ragged
+            axis and are of the same kind (contracting or kept).
         ragged_dot_dimension_numbers: the contracting, batch, ragged and group axes.
         precision: precision of the multiplication, as in `dot_general`.
         preferred_element_type: dtype of the result; None for the dtype of the operands.

@@ -154,8 +154,8 @@ def reduce_precision(operand: ArrayLike, exponent_bits: int, mantissa_bits: int)
     """Round each element to a floating-point format with fewer bits, without changing the dtype.
 
     Use this function to see the effect of a narrow format. For example, bfloat16 has 8 exponent
-    bits and 7 mantissa bits; float16 has 5 exponent bits and 10 mantissa bits. The reduced format
-    has no subnormal numbers.
+    bits and 7 mantissa bits; float16 has 5 exponent bits and 10 mantissa bits. A format with fewer
+    exponent bits than the dtype of `operand` has no subnormal numbers.
 
     Args:
         operand: array or number of a float dtype.

@@ -133,8 +133,8 @@ def conv_general_dilated(
 ) -> Array:  # fmt: skip
     """Convolve a batch of inputs with kernels, over any number of spatial axes.
 
-    Each output element is computed by multiplying a kernel by the window of the input at that
-    position, and summing the products over the window and all input features. As usual in machine
+    Each output element is computed by multiplying a kernel by the corresponding window of the
+    input, and summing the products over the window and all input features. As usual in machine
     learning, the kernel is not flipped; in mathematics, this operation is called a
     cross-correlation. Strides, padding and dilations are given for each spatial axis, in the order
     of the kernel's spatial axes.
@@ -242,7 +242,7 @@ def conv_with_general_padding(lhs: ArrayLike, rhs: ArrayLike, window_strides: Se
                               padding: Padding, lhs_dilation: Sequence[int] | None,
                               rhs_dilation: Sequence[int] | None, precision: PrecisionLike = None,
                               preferred_element_type: DTypeLike | None = None) -> Array:
-    """Convolve like `conv`, but with arbitrary padding and with dilations.
+    """Convolve as `conv` does, but with arbitrary padding and with dilations.
 
     Args:
         lhs: the input, of shape (batch, input features, *spatial sizes).
@@ -291,10 +291,10 @@ def conv_transpose(lhs: ArrayLike, rhs: ArrayLike, strides: Sequence[int], paddi
         rhs: the kernels, with output feature, input feature and spatial axes.
         strides: factor by which each spatial axis grows.
         padding: with "SAME", a spatial axis of the result has size `size * stride`. With "VALID",
-            every position at which the kernel overlaps the input is included, so the size is
-            `size * stride + max(k - stride, 0)` for a kernel of size `k`. A sequence of
-            pairs `(before, after)` specifies, for each spatial axis, how many zeros to add at its
-            start and at its end.
+            every position at which the kernel overlaps the input is included, so the axis of the
+            result has size `size * stride + max(k - stride, 0)` for a kernel of size `k`. A
+            sequence of pairs `(before, after)` specifies, for each spatial axis, how many zeros to
+            add at its start and at its end.
         rhs_dilation: distance between neighboring elements of the kernel along each spatial axis;
             None means 1.
         dimension_numbers: three strings that name the axes, as in `conv_general_dilated`. The

@@ -346,7 +346,7 @@ def reciprocal(x: ArrayLike) -> Array:
         x: array or number of a float or complex dtype.
 
     Returns:
-        An array with the shape and dtype of `x`. The reciprocal of 0 is an infinity.
+        An array with the shape and dtype of `x`. The result for a real 0 is an infinity.
 
     >>> lax.reciprocal(jnp.array([2.0, 0.0]))
     Array([0.5, inf], dtype=float32)

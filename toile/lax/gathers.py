@@ -169,7 +169,7 @@ def index_take(src: ArrayLike, idxs: Sequence[ArrayLike], axes: Sequence[int]) -
         idxs: one vector of integer indices for each of `axes`, all of the same length. Indices wrap
             around: -1 refers to the last position, and an index equal to the size of the axis
             refers to the first.
-        axes: the axes that the vectors index, nonnegative and in increasing order.
+        axes: the axes that the vectors index, which must be nonnegative and in increasing order.
 
     Returns:
         An array whose first axis has the length of the vectors, and whose remaining axes are the
@@ -380,7 +380,7 @@ def scatter_mul(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
 def scatter_min(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
                 dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
                 unique_indices: bool = False, mode: str | GatherScatterMode | None = None) -> Array:
-    """Take the minimum of elements and updates, in windows at positions given by index vectors.
+    """Compute the minimum of updates and windows of an array, at positions given by index vectors.
 
     Each element becomes the minimum of itself and all of its updates. See `scatter` for an
     explanation of index vectors and windows.
@@ -416,7 +416,7 @@ def scatter_min(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
 def scatter_max(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
                 dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
                 unique_indices: bool = False, mode: str | GatherScatterMode | None = None) -> Array:
-    """Take the maximum of elements and updates, in windows at positions given by index vectors.
+    """Compute the maximum of updates and windows of an array, at positions given by index vectors.
 
     Each element becomes the maximum of itself and all of its updates. See `scatter` for an
     explanation of index vectors and windows.
@@ -718,8 +718,8 @@ def dynamic_update_slice_in_dim(operand: ArrayLike, update: ArrayLike, start_ind
         update: the new block, an array with the rank and dtype of `operand`.
         start_index: start of the block, an integer or an integer array of rank 0. A block that is
             not entirely inside the array is shifted to the nearest position inside it.
-        axis: the axis to slice; negative axes count from the end. Along the other axes, the block
-            starts at 0.
+        axis: the axis to which `start_index` refers; negative axes count from the end. Along the
+            other axes, the block starts at 0.
         allow_negative_indices: whether a negative start counts from the end of the axis.
 
     Returns:

@@ -300,7 +300,7 @@ def schur(x: ArrayLike, *, compute_schur_vectors: bool = True, sort_eig_vals: bo
 
     Returns:
         A list of T and, if requested, Q. T is upper triangular, except that for real matrices it
-        has a 2-by-2 block on the diagonal for each pair of complex eigenvalues.
+        has a 2-by-2 block on the diagonal for each pair of complex conjugate eigenvalues.
 
     Raises:
         NotImplementedError: `sort_eig_vals` is True.
@@ -386,7 +386,7 @@ def triangular_solve(a: ArrayLike, b: ArrayLike, *, left_side: bool = False, low
     If a diagonal contains a zero, the solution contains infinities or NaN.
 
     Args:
-        a: triangular matrices in the last two axes; the other triangle is not read.
+        a: matrices in the last two axes. Only the triangle selected by `lower` is read.
         b: right-hand sides: matrices, or vectors if `b` has one axis fewer than `a`.
         left_side: whether to solve `a x = b`; if False, `x a = b` is solved.
         lower: whether `a` is lower triangular; if False, it is upper triangular.

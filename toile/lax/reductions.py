@@ -89,7 +89,7 @@ def reduce_prod(operand: ArrayLike, axes: Sequence[int]) -> Array:
 
     Args:
         operand: array of a numeric dtype (not bool).
-        axes: the axes to reduce, distinct and nonnegative.
+        axes: the axes to reduce, which must be distinct and nonnegative.
 
     Returns:
         An array with the dtype of `operand`, without the reduced axes.
@@ -109,7 +109,7 @@ def reduce_max(operand: ArrayLike, axes: Sequence[int], *,
 
     Args:
         operand: array of any dtype.
-        axes: the axes to reduce, distinct and nonnegative.
+        axes: the axes to reduce, which must be distinct and nonnegative.
         out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
@@ -130,7 +130,7 @@ def reduce_min(operand: ArrayLike, axes: Sequence[int], *,
 
     Args:
         operand: array of any dtype.
-        axes: the axes to reduce, distinct and nonnegative.
+        axes: the axes to reduce, which must be distinct and nonnegative.
         out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
@@ -149,7 +149,7 @@ def reduce_and(operand: ArrayLike, axes: Sequence[int]) -> Array:
 
     Args:
         operand: array of a bool or integer dtype.
-        axes: the axes to reduce, distinct and nonnegative.
+        axes: the axes to reduce, which must be distinct and nonnegative.
 
     Returns:
         An array with the dtype of `operand`, without the reduced axes.
@@ -167,7 +167,7 @@ def reduce_or(operand: ArrayLike, axes: Sequence[int]) -> Array:
 
     Args:
         operand: array of a bool or integer dtype.
-        axes: the axes to reduce, distinct and nonnegative.
+        axes: the axes to reduce, which must be distinct and nonnegative.
 
     Returns:
         An array with the dtype of `operand`, without the reduced axes.
@@ -185,7 +185,7 @@ def reduce_xor(operand: ArrayLike, axes: Sequence[int]) -> Array:
 
     Args:
         operand: array of a bool or integer dtype.
-        axes: the axes to reduce, distinct and nonnegative.
+        axes: the axes to reduce, which must be distinct and nonnegative.
 
     Returns:
         An array with the dtype of `operand`, without the reduced axes.
@@ -201,7 +201,7 @@ def reduce_sum(operand: ArrayLike, axes: Sequence[int], *,
 
     Args:
         operand: array of a numeric dtype (not bool).
-        axes: the axes to reduce, distinct and nonnegative.
+        axes: the axes to reduce, which must be distinct and nonnegative.
         out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
@@ -238,7 +238,7 @@ def reduce(operands: PyTree, init_values: PyTree, computation: Callable[[Any, An
             the result is this scalar.
         computation: an associative function that combines two scalars, or two trees of scalars,
             into one. It is traced once, and applied to many elements at a time.
-        dimensions: the axes to reduce, distinct and nonnegative.
+        dimensions: the axes to reduce, which must be distinct and nonnegative.
         out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
@@ -317,7 +317,7 @@ def argmax(operand: ArrayLike, axis: int, index_dtype: DTypeLike) -> Array:
 
     Args:
         operand: array of a bool, integer or float dtype.
-        axis: the axis to search, nonnegative.
+        axis: the axis to search, which must be nonnegative.
         index_dtype: integer dtype of the result.
 
     Returns:
@@ -337,7 +337,7 @@ def argmin(operand: ArrayLike, axis: int, index_dtype: DTypeLike) -> Array:
 
     Args:
         operand: array of a bool, integer or float dtype.
-        axis: the axis to search, nonnegative.
+        axis: the axis to search, which must be nonnegative.
         index_dtype: integer dtype of the result.
 
     Returns:
@@ -370,7 +370,7 @@ def cumsum(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
 
     Args:
         operand: array of a numeric dtype (not bool).
-        axis: the axis to accumulate along, nonnegative; the first axis by default.
+        axis: the axis to accumulate along, which must be nonnegative; by default, the first axis.
         reverse: whether to accumulate from the end of the axis to its start.
 
     Returns:
@@ -387,7 +387,7 @@ def cumprod(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
 
     Args:
         operand: array of a numeric dtype (not bool).
-        axis: the axis to accumulate along, nonnegative; the first axis by default.
+        axis: the axis to accumulate along, which must be nonnegative; by default, the first axis.
         reverse: whether to accumulate from the end of the axis to its start.
 
     Returns:
@@ -406,7 +406,7 @@ def cummax(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
 
     Args:
         operand: array of a numeric dtype (not bool).
-        axis: the axis to accumulate along, nonnegative; the first axis by default.
+        axis: the axis to accumulate along, which must be nonnegative; by default, the first axis.
         reverse: whether to accumulate from the end of the axis to its start.
 
     Returns:
@@ -425,7 +425,7 @@ def cummin(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
 
     Args:
         operand: array of a numeric dtype (not bool).
-        axis: the axis to accumulate along, nonnegative; the first axis by default.
+        axis: the axis to accumulate along, which must be nonnegative; by default, the first axis.
         reverse: whether to accumulate from the end of the axis to its start.
 
     Returns:
@@ -444,7 +444,7 @@ def cumlogsumexp(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Ar
 
     Args:
         operand: array of a float or complex dtype.
-        axis: the axis to accumulate along, nonnegative; the first axis by default.
+        axis: the axis to accumulate along, which must be nonnegative; by default, the first axis.
         reverse: whether to accumulate from the end of the axis to its start.
 
     Returns:

@@ -110,7 +110,7 @@ def rev(operand: ArrayLike, dimensions: Sequence[int]) -> Array:
 
     Args:
         operand: array to reverse.
-        dimensions: the axes to reverse, distinct and nonnegative.
+        dimensions: the axes to reverse, which must be distinct and nonnegative.
 
     Returns:
         An array with the shape and dtype of `operand`.
@@ -206,7 +206,7 @@ def collapse(operand: ArrayLike, start_dimension: int, stop_dimension: int | Non
 
 def broadcast_in_dim(operand: ArrayLike, shape: ShapeLike, broadcast_dimensions: Sequence[int], *,
                      out_sharding: ShardingLike | None = None) -> Array:
-    """Broadcast an array to a shape, with an explicit position for each of its axes.
+    """Broadcast an array to a shape, with an explicit position for each axis of the array.
 
     NumPy's broadcasting, by contrast, always aligns shapes at their last axes.
 
@@ -511,7 +511,7 @@ def concatenate(operands: Sequence[ArrayLike] | Array | np.ndarray, dimension: i
     Args:
         operands: the arrays, at least one. All must have the same dtype, and the same sizes along
             all axes except `dimension`.
-        dimension: the axis to join along, nonnegative.
+        dimension: the axis to join along, which must be nonnegative.
 
     Returns:
         An array with the operands' dtype.
@@ -559,7 +559,7 @@ def pad(operand: ArrayLike, padding_value: ArrayLike,
     Args:
         operand: array to pad.
         padding_value: the value of the new elements, a scalar of the dtype of `operand`.
-        padding_config: for each axis, a triple `(before, after, between)`: the number of elements
+        padding_config: for each axis, a triple `(before, after, between)`: the numbers of elements
             to add at its start, at its end, and between every two neighboring elements. If `before`
             or `after` is negative, elements are removed at that end instead.
 
@@ -635,7 +635,7 @@ def full_like(x: ArrayLike | ShapeDtypeStruct, fill_value: ArrayLike,
     """Create an array with the shape and dtype of another array, filled with one value.
 
     Args:
-        x: array, number, or anything with a shape and a dtype.
+        x: array, number, or any other object with a shape and a dtype.
         fill_value: the value of all elements, a scalar.
         dtype: dtype of the result; None for the dtype of `x`.
         shape: shape of the result; None for the shape of `x`.
@@ -667,9 +667,9 @@ def full_like(x: ArrayLike | ShapeDtypeStruct, fill_value: ArrayLike,
 
 
 def empty(shape: ShapeLike, dtype: DTypeLike, *, out_sharding: ShardingLike | None = None) -> Array:
-    """Create an array whose values are unspecified.
+    """Create an array without specifying its values.
 
-    In toile, the values are zeros.
+    toile fills the array with zeros.
 
     Args:
         shape: shape of the array.
@@ -692,8 +692,8 @@ def broadcasted_iota(dtype: DTypeLike, shape: ShapeLike, dimension: int, *,
     Args:
         dtype: dtype of the array.
         shape: shape of the array.
-        dimension: the axis along which the values increase, nonnegative. Along the other axes, the
-            values are constant.
+        dimension: the axis along which the values increase, which must be nonnegative. Along the
+            other axes, the values are constant.
         out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:

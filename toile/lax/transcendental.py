@@ -621,7 +621,7 @@ def igamma_grad_a(a: ArrayLike, x: ArrayLike) -> Array:
 
 
 def random_gamma_grad(*args: ArrayLike) -> Array:
-    """Differentiate samples from a gamma distribution with respect to its shape parameter.
+    """Differentiate samples from a gamma distribution with respect to the shape parameter.
 
     A sample `x` from Gamma(a) is treated as a function of `a` at a fixed quantile.
 

@@ -104,9 +104,9 @@ def reduce_window(operand: PyTree, init_value: PyTree, computation: Callable[...
                   window_dilation: Sequence[int] | None = None) -> PyTree:
     """Combine the elements in a window that slides over an array, as in pooling.
 
-    If `computation` is `lax.max`, this function performs max pooling; if it is `lax.add`, sum
-    pooling. A window has a size along every axis of the array, including the batch and channel
-    axes, for which the size is usually 1.
+    If `computation` is `lax.max`, this function performs max pooling; if it is `lax.add`, the
+    function performs sum pooling. A window has a size along every axis of the array, including the
+    batch and channel axes, for which the size is usually 1.
 
     Args:
         operand: an array, or a tree of arrays of the same shape that are reduced together.
@@ -123,8 +123,8 @@ def reduce_window(operand: PyTree, init_value: PyTree, computation: Callable[...
         padding: "VALID" uses only windows that are entirely inside the array. "SAME" pads so that
             there are `ceil(size / stride)` windows; if the number of added elements is odd, the
             extra element is added at the end. "SAME_LOWER" adds the extra element at the start. A
-            sequence contains a pair `(before, after)` for each axis. Padding does not contribute to
-            the results.
+            sequence of pairs `(before, after)` specifies, for each axis, how many elements to add
+            at its start and at its end. Padding does not contribute to the results.
         base_dilation: distance between neighboring elements of the array along each axis; None
             means 1. Larger distances leave gaps, which do not contribute to the results.
         window_dilation: distance between neighboring elements of a window along each axis; None

@@ -60,7 +60,7 @@ def make_causal_mask(x: Array, extra_batch_dims: int = 0, dtype: Dtype = jnp.flo
 
     Returns:
         An array of shape (*batch, 1, length, length), preceded by `extra_batch_dims` axes of size
-        1. It is true on and below the diagonal.
+        1. The mask is true on and below the diagonal.
 
     >>> import toile.linen as nn
     >>> nn.make_causal_mask(jnp.ones((1, 3)), dtype=bool)[0, 0]

@@ -46,7 +46,7 @@ class BatchApply:
     passed unchanged.
 
     Args:
-        f: function whose arguments are trees of arrays, such as a layer.
+        f: function or layer whose arguments are trees of arrays.
         num_dims: number of leading axes to merge.
 
     >>> import toile.linen as nn

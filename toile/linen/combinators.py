@@ -21,7 +21,7 @@ class Sequential(Module):
     of a module `layers[i]` are stored under `layers_i`.
 
     Args:
-        layers: modules or functions, in order.
+        layers: modules or functions, in the order in which they are applied.
 
     Raises:
         ValueError: `layers` is not a sequence, or is empty.

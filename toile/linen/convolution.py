@@ -259,8 +259,8 @@ class Conv(_Conv):
             size divided by the stride, rounded up. `"VALID"` adds no padding. `"CIRCULAR"`
             continues the input periodically, and `"REFLECT"` mirrors it. `"CAUSAL"`, which requires
             exactly one spatial axis, adds zeros before the start so that no output depends on later
-            inputs. An int is the number of zeros to add on every side. A sequence contains an int
-            or a pair (low, high) for each spatial axis.
+            inputs. If `padding` is an int, it is the number of zeros to add on every side. If it is
+            a sequence, it contains an int or a pair (low, high) for each spatial axis.
         input_dilation: distance between elements of the input along each spatial axis, or an int
             for all axes. Zeros are inserted between the elements. The default is 1.
         kernel_dilation: distance between elements of the kernel along each spatial axis, or an int

@@ -122,7 +122,7 @@ class DenseGeneral(Module):
         """Sum over the axes `axis` of `inputs`, weighted by the kernel, and add the bias.
 
         Args:
-            inputs: array that has the axes `axis` and `batch_dims`.
+            inputs: array that has the axes in `axis` and `batch_dims`.
 
         Returns:
             An array with the batch axes, the remaining axes of the input and the new axes.

@@ -382,7 +382,7 @@ class Module(Functional, Variables, Summarized, ModuleBase):
     # Setup.
 
     def setup(self) -> None:
-        """Declare submodules and variables as attributes. Subclasses override this method.
+        """Declare submodules and variables as attributes; subclasses override this method.
 
         `setup` runs once for each bound instance, before the first call to a method and before the
         first access to an attribute that `setup` defines.

@@ -167,7 +167,8 @@ class Variables:
 
         Args:
             col: name of the collection.
-            name: name of the variable. The name of a submodule selects all its variables.
+            name: name of the variable. The name of a submodule selects all variables of that
+                submodule.
             default: value to return if the variable does not exist.
 
         Returns:

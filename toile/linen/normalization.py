@@ -283,7 +283,7 @@ class LayerNorm(Module):
         """Normalize `x`.
 
         Args:
-            x: array that has the axes `reduction_axes` and `feature_axes`.
+            x: array to normalize, which must have the axes in `reduction_axes` and `feature_axes`.
             mask: array that broadcasts to the shape of `x`. Only elements for which the mask is
                 true are included in the statistics. If `mask` is None, all elements are included.
 
@@ -346,7 +346,7 @@ class RMSNorm(Module):
         """Normalize `x`.
 
         Args:
-            x: array that has the axes `reduction_axes` and `feature_axes`.
+            x: array to normalize, which must have the axes in `reduction_axes` and `feature_axes`.
             mask: array that broadcasts to the shape of `x`. Only elements for which the mask is
                 true are included in the mean square. If `mask` is None, all elements are included.
 
@@ -508,7 +508,7 @@ class InstanceNorm(Module):
         """Normalize `x`.
 
         Args:
-            x: array of shape (batch, ...) that has the axes `feature_axes`.
+            x: array of shape (batch, ...), which must have the axes in `feature_axes`.
             mask: array that broadcasts to the shape of `x`. Only elements for which the mask is
                 true are included in the statistics. If `mask` is None, all elements are included.
 

@@ -47,7 +47,7 @@ def _pair(cell: Module, carry: Any) -> tuple[Array, Array]:
 
 
 class RNNCellBase(Module):
-    """Base class of recurrent cells. Subclass it to define your own cell.
+    """Base class of recurrent cells, from which you can derive your own cell.
 
     A cell is called with a carry and the input to one step, and returns the new carry and the
     output. `RNN` runs a cell over a sequence.

@@ -89,9 +89,9 @@ def logical_to_mesh_axes(
 ) -> PartitionSpec | None:
     """Find the mesh axes for an array whose axes have logical names.
 
-    The rules are tried in order. A rule assigns its mesh axes to the array axis with its logical
-    name, but only if no earlier rule applied to that array axis and no other array axis uses these
-    mesh axes.
+    The rules are tried in order. A rule assigns its mesh axes to the array axis that has the rule's
+    logical name, but only if no earlier rule applied to that array axis and no other array axis
+    uses these mesh axes.
 
     Args:
         array_dim_names: for each axis of the array, its logical name, or None for an axis that is

@@ -17,9 +17,9 @@ __all__ = ["Dropout"]
 class Dropout(Module):
     """Sets each element to zero with probability `rate`, and divides the others by `1 - rate`.
 
-    The expected value of the result is the input. For evaluation, `deterministic=True` returns the
-    input unchanged. For training, the layer needs a key: `apply(..., rngs={"dropout": key})`. The
-    layer has no parameters.
+    The expected value of the result is the input. For evaluation, set `deterministic=True`; the
+    layer then returns the input unchanged. For training, the layer needs a key:
+    `apply(..., rngs={"dropout": key})`. The layer has no parameters.
 
     Args:
         rate: probability that an element is dropped.

@@ -166,7 +166,7 @@ def _refuse_assignment(self, index, value):
 # Methods.
 
 def view(self: Any, dtype: DTypeLike | None = None, type: None = None) -> Array:
-    """Reinterpret the bytes of the array as another dtype.
+    """Reinterpret the bytes of the array as elements of another dtype.
 
     Args:
         dtype: dtype of the result; if None, the array is returned unchanged. A wider dtype makes
@@ -340,7 +340,7 @@ class ArrayMethods:
 
     def compress(self: Any, condition: ArrayLike, axis: int | None = None, *,
                  out: None = None, size: int | None = None, fill_value: ArrayLike = 0) -> Array:
-        """Select the slices along an axis for which a condition is true.
+        """Keep only those slices of the array for which a condition is true.
 
         Args:
             condition: booleans, one for each slice.
@@ -366,7 +366,7 @@ class ArrayMethods:
         """Compute the dot product with another array: `jnp.dot(self, b)`.
 
         Args:
-            b: the second operand; its second-to-last axis, or only axis, is summed over.
+            b: the second operand; its second-to-last axis (or its only axis) is summed over.
             precision: precision of the multiplication; see `lax.Precision`.
             preferred_element_type: the dtype of the sums and of the result.
         """

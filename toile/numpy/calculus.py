@@ -292,7 +292,7 @@ def unpackbits(a: ArrayLike, axis: int | None = None, count: int | None = None,
         a: array of uint8.
         axis: axis to unpack along; None for the flattened array.
         count: number of bits to return along the axis; None for all bits. If there are fewer bits,
-            the result is padded with zeros. A negative number removes that many bits from the end.
+            the result is padded with zeros. If `count` is -n, n bits are removed from the end.
         bitorder: whether the first element is the highest bit ("big") or the lowest ("little").
 
     Returns:

@@ -164,7 +164,7 @@ def dot(a: ArrayLike, b: ArrayLike, *, precision: lax.PrecisionLike = None,
     Args:
         a: first operand; its last axis is summed over. If `a` is a number, `b` is multiplied by
             this number.
-        b: second operand; its second-to-last axis, or only axis, is summed over. If `b` is a
+        b: second operand; its second-to-last axis (or its only axis) is summed over. If `b` is a
             number, `a` is multiplied by this number.
         precision: precision of the multiplication; see `lax.Precision`.
         preferred_element_type: dtype of the sums and of the result; None for the dtype that the

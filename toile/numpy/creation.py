@@ -82,7 +82,7 @@ def asarray(a: ArrayLike | HasDType | Sequence[Any], dtype: DTypeLike | None = N
         copy: True to copy an array even if it needs no conversion.
         device: device or sharding to place the result on; if None, an array stays where it is, and
             other values are put on the default device.
-        out_sharding: like `device`, for a sharding or a `PartitionSpec`.
+        out_sharding: sharding or `PartitionSpec` to use instead of `device`; None to use `device`.
 
     Returns:
         The array.
@@ -118,7 +118,7 @@ def array(object: ArrayLike | HasDType | Sequence[Any], dtype: DTypeLike | None 
         ndmin: minimum number of axes; leading axes of length 1 are added to reach it.
         device: device or sharding to place the result on; if None, an array stays where it is, and
             other values are put on the default device.
-        out_sharding: like `device`, for a sharding or a `PartitionSpec`.
+        out_sharding: sharding or `PartitionSpec` to use instead of `device`; None to use `device`.
 
     Returns:
         The array. If `object` is a Python number and `dtype` is None, the array is weakly typed: if
@@ -347,7 +347,7 @@ def full(shape: ShapeLike, fill_value: ArrayLike, dtype: DTypeLike | None = None
         fill_value: number, or array that is broadcast to `shape`.
         dtype: dtype of the result; None for the dtype of `fill_value`.
         device: device or sharding to place the result on; None for the default device.
-        out_sharding: like `device`, for a sharding or a `PartitionSpec`.
+        out_sharding: sharding or `PartitionSpec` to use instead of `device`; None to use `device`.
 
     Returns:
         An array of the given shape.
@@ -414,7 +414,7 @@ def zeros(shape: ShapeLike, dtype: DTypeLike | None = None, *,
         shape: shape of the result; an integer for one axis.
         dtype: dtype of the result; None for the default float dtype.
         device: device or sharding to place the result on; None for the default device.
-        out_sharding: like `device`, for a sharding or a `PartitionSpec`.
+        out_sharding: sharding or `PartitionSpec` to use instead of `device`; None to use `device`.
 
     Returns:
         An array of the given shape.
@@ -432,7 +432,7 @@ def ones(shape: ShapeLike, dtype: DTypeLike | None = None, *,
         shape: shape of the result; an integer for one axis.
         dtype: dtype of the result; None for the default float dtype.
         device: device or sharding to place the result on; None for the default device.
-        out_sharding: like `device`, for a sharding or a `PartitionSpec`.
+        out_sharding: sharding or `PartitionSpec` to use instead of `device`; None to use `device`.
 
     Returns:
         An array of the given shape.
@@ -450,7 +450,7 @@ def empty(shape: ShapeLike, dtype: DTypeLike | None = None, *,
         shape: shape of the result; an integer for one axis.
         dtype: dtype of the result; None for the default float dtype.
         device: device or sharding to place the result on; None for the default device.
-        out_sharding: like `device`, for a sharding or a `PartitionSpec`.
+        out_sharding: sharding or `PartitionSpec` to use instead of `device`; None to use `device`.
 
     Returns:
         An array of the given shape.
@@ -507,7 +507,7 @@ def zeros_like(a: ArrayLike | HasShape, dtype: DTypeLike | None = None,
         shape: shape of the result; None for the shape of `a`.
         device: device or sharding to place the result on; None for the sharding of `a`, or for the
             default device if `a` has no sharding.
-        out_sharding: like `device`, for a sharding or a `PartitionSpec`.
+        out_sharding: sharding or `PartitionSpec` to use instead of `device`; None to use `device`.
 
     Returns:
         The array of zeros.
@@ -527,7 +527,7 @@ def ones_like(a: ArrayLike | HasShape, dtype: DTypeLike | None = None,
         shape: shape of the result; None for the shape of `a`.
         device: device or sharding to place the result on; None for the sharding of `a`, or for the
             default device if `a` has no sharding.
-        out_sharding: like `device`, for a sharding or a `PartitionSpec`.
+        out_sharding: sharding or `PartitionSpec` to use instead of `device`; None to use `device`.
 
     Returns:
         The array of ones.
@@ -570,7 +570,7 @@ def full_like(a: ArrayLike | HasShape, fill_value: ArrayLike, dtype: DTypeLike |
         shape: shape of the result; None for the shape of `a`.
         device: device or sharding to place the result on; None for the sharding of `a`, or for the
             default device if `a` has no sharding.
-        out_sharding: like `device`, for a sharding or a `PartitionSpec`.
+        out_sharding: sharding or `PartitionSpec` to use instead of `device`; None to use `device`.
 
     Returns:
         The filled array.
@@ -618,7 +618,7 @@ def arange(start: ArrayLike, stop: ArrayLike | None = None, step: ArrayLike | No
         step: difference between neighbors; 1 by default. It may be negative.
         dtype: dtype of the result; None for the dtype that the arguments promote to.
         device: device or sharding to place the result on; None for the default device.
-        out_sharding: like `device`, for a sharding or a `PartitionSpec`.
+        out_sharding: sharding or `PartitionSpec` to use instead of `device`; None to use `device`.
 
     Returns:
         A one-dimensional array, which is empty if `stop` does not lie beyond `start` in the
@@ -821,7 +821,7 @@ def tri(N: SupportsIndex, M: SupportsIndex | None = None, k: ArrayLike = 0,
         M: number of columns; None for the number of rows.
         k: which diagonal to use: 0 is the main diagonal, positive numbers are diagonals above it,
             and negative numbers are diagonals below it.
-        dtype: dtype of the result; None for the default floating-point dtype.
+        dtype: dtype of the result; None for the default float dtype.
 
     Returns:
         An array of shape (N, M).

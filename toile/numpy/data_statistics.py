@@ -144,9 +144,9 @@ def histogram(a: ArrayLike, bins: int | ArrayLike = 10, range: Sequence[ArrayLik
         out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
-        A tuple of the counts, of shape (bins,), and the edges, of shape (bins + 1,). Both have the
-        floating dtype that `a` and `weights` promote to, which is float32 for integers (float64 for
-        64-bit integers).
+        A tuple of the counts, one for each bin, and the edges, of which there is one more. Both
+        have the floating dtype that `a` and `weights` promote to, which is float32 for integers
+        (float64 for 64-bit integers).
 
     Raises:
         ValueError: `weights` does not have the shape of `a`.
@@ -327,7 +327,8 @@ def cov(m: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, bias: boo
         y: additional variables, in the same form as `m`; None to use only `m`.
         rowvar: True if rows are variables and columns are observations; False if rows are
             observations and columns are variables.
-        bias: True to divide sums by N, the number of observations; False to divide them by N - 1.
+        bias: True to divide the sums of products by N, the number of observations; False to divide
+            them by N - 1.
         ddof: number to subtract from N to obtain the divisor; it overrides `bias`. If `ddof` is
             None, `bias` is used.
         fweights: number of times to count each observation, as an integer array of rank 1.
@@ -550,7 +551,7 @@ def convolve(a: ArrayLike, v: ArrayLike, mode: Literal["full", "same", "valid"] 
             the middle part, which has the length of the longer array; "valid" returns the elements
             for which the shorter array lies entirely inside the longer one.
         precision: precision of the multiplication, as in `lax.dot_general`; None for the default.
-        preferred_element_type: dtype of the products and of the result; None for the promoted
+        preferred_element_type: dtype of the sums and of the result; None for the promoted
             dtype.
 
     Returns:
@@ -585,7 +586,7 @@ def correlate(a: ArrayLike, v: ArrayLike, mode: Literal["full", "same", "valid"]
             the middle part, which has the length of the longer array; "valid" returns the elements
             for which the shorter array lies entirely inside the longer one.
         precision: precision of the multiplication, as in `lax.dot_general`; None for the default.
-        preferred_element_type: dtype of the products and of the result; None for the promoted
+        preferred_element_type: dtype of the sums and of the result; None for the promoted
             dtype.
 
     Returns:

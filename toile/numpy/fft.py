@@ -157,7 +157,7 @@ def fft(a: ArrayLike, n: int | None = None, axis: int = -1,
         norm: Literal["backward", "ortho", "forward"] | None = None) -> Array:
     """Compute the discrete Fourier transform along an axis.
 
-    Element k of the result is the sum over m of `a[m] * exp(-2j * pi * k * m / n)`.
+    By default, element k of the result is the sum over m of `a[m] * exp(-2j * pi * k * m / n)`.
 
     Args:
         a: samples, real or complex.
@@ -165,8 +165,8 @@ def fft(a: ArrayLike, n: int | None = None, axis: int = -1,
             length.
         axis: axis to transform.
         norm: scaling of the transforms. "backward" or None divides inverse transforms by the number
-            of samples, "forward" divides forward transforms instead, and "ortho" divides both by
-            the square root of that number.
+            of samples, "forward" divides forward transforms by that number instead, and "ortho"
+            divides transforms in both directions by its square root.
 
     Returns:
         A complex array with length `n` along the axis.
@@ -187,8 +187,8 @@ def ifft(a: ArrayLike, n: int | None = None, axis: int = -1,
             length.
         axis: axis to transform.
         norm: scaling of the transforms. "backward" or None divides inverse transforms by the number
-            of samples, "forward" divides forward transforms instead, and "ortho" divides both by
-            the square root of that number.
+            of samples, "forward" divides forward transforms by that number instead, and "ortho"
+            divides transforms in both directions by its square root.
 
     Returns:
         A complex array with length `n` along the axis.
@@ -209,8 +209,8 @@ def rfft(a: ArrayLike, n: int | None = None, axis: int = -1,
             length.
         axis: axis to transform.
         norm: scaling of the transforms. "backward" or None divides inverse transforms by the number
-            of samples, "forward" divides forward transforms instead, and "ortho" divides both by
-            the square root of that number.
+            of samples, "forward" divides forward transforms by that number instead, and "ortho"
+            divides transforms in both directions by its square root.
 
     Returns:
         A complex array with length `n // 2 + 1` along the axis.
@@ -234,8 +234,8 @@ def irfft(a: ArrayLike, n: int | None = None, axis: int = -1,
             an odd number of samples, `n` must be given.
         axis: axis to transform.
         norm: scaling of the transforms. "backward" or None divides inverse transforms by the number
-            of samples, "forward" divides forward transforms instead, and "ortho" divides both by
-            the square root of that number.
+            of samples, "forward" divides forward transforms by that number instead, and "ortho"
+            divides transforms in both directions by its square root.
 
     Returns:
         A real array with length `n` along the axis.
@@ -264,8 +264,8 @@ def hfft(a: ArrayLike, n: int | None = None, axis: int = -1,
         n: number of frequencies; None for `2 * (m - 1)`, where m is the length of the axis in `a`.
         axis: axis to transform.
         norm: scaling of the transforms. "backward" or None divides inverse transforms by the number
-            of samples, "forward" divides forward transforms instead, and "ortho" divides both by
-            the square root of that number.
+            of samples, "forward" divides forward transforms by that number instead, and "ortho"
+            divides transforms in both directions by its square root.
 
     Returns:
         A real array with length `n` along the axis.
@@ -286,8 +286,8 @@ def ihfft(a: ArrayLike, n: int | None = None, axis: int = -1,
             length.
         axis: axis to transform.
         norm: scaling of the transforms. "backward" or None divides inverse transforms by the number
-            of samples, "forward" divides forward transforms instead, and "ortho" divides both by
-            the square root of that number.
+            of samples, "forward" divides forward transforms by that number instead, and "ortho"
+            divides transforms in both directions by its square root.
 
     Returns:
         A complex array with length `n // 2 + 1` along the axis.
@@ -308,8 +308,8 @@ def fftn(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | Non
             their lengths.
         axes: axes to transform; None for the last `len(s)` axes, or for all axes if `s` is None.
         norm: scaling of the transforms. "backward" or None divides inverse transforms by the number
-            of samples, "forward" divides forward transforms instead, and "ortho" divides both by
-            the square root of that number.
+            of samples, "forward" divides forward transforms by that number instead, and "ortho"
+            divides transforms in both directions by its square root.
 
     Returns:
         A complex array.
@@ -327,8 +327,8 @@ def ifftn(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | No
             their lengths.
         axes: axes to transform; None for the last `len(s)` axes, or for all axes if `s` is None.
         norm: scaling of the transforms. "backward" or None divides inverse transforms by the number
-            of samples, "forward" divides forward transforms instead, and "ortho" divides both by
-            the square root of that number.
+            of samples, "forward" divides forward transforms by that number instead, and "ortho"
+            divides transforms in both directions by its square root.
 
     Returns:
         A complex array.
@@ -348,8 +348,8 @@ def rfftn(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | No
             their lengths.
         axes: axes to transform; None for the last `len(s)` axes, or for all axes if `s` is None.
         norm: scaling of the transforms. "backward" or None divides inverse transforms by the number
-            of samples, "forward" divides forward transforms instead, and "ortho" divides both by
-            the square root of that number.
+            of samples, "forward" divides forward transforms by that number instead, and "ortho"
+            divides transforms in both directions by its square root.
 
     Returns:
         A complex array. Its last transformed axis has length `n // 2 + 1`, where n is the number of
@@ -372,8 +372,8 @@ def irfftn(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | N
             where m is its length in `a`.
         axes: axes to transform; None for the last `len(s)` axes, or for all axes if `s` is None.
         norm: scaling of the transforms. "backward" or None divides inverse transforms by the number
-            of samples, "forward" divides forward transforms instead, and "ortho" divides both by
-            the square root of that number.
+            of samples, "forward" divides forward transforms by that number instead, and "ortho"
+            divides transforms in both directions by its square root.
 
     Returns:
         A real array.
@@ -397,8 +397,8 @@ def fft2(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-2
             their lengths.
         axes: the two axes to transform.
         norm: scaling of the transforms. "backward" or None divides inverse transforms by the number
-            of samples, "forward" divides forward transforms instead, and "ortho" divides both by
-            the square root of that number.
+            of samples, "forward" divides forward transforms by that number instead, and "ortho"
+            divides transforms in both directions by its square root.
 
     Returns:
         A complex array.
@@ -416,8 +416,8 @@ def ifft2(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-
             their lengths.
         axes: the two axes to transform.
         norm: scaling of the transforms. "backward" or None divides inverse transforms by the number
-            of samples, "forward" divides forward transforms instead, and "ortho" divides both by
-            the square root of that number.
+            of samples, "forward" divides forward transforms by that number instead, and "ortho"
+            divides transforms in both directions by its square root.
 
     Returns:
         A complex array.
@@ -437,8 +437,8 @@ def rfft2(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-
             their lengths.
         axes: the two axes to transform.
         norm: scaling of the transforms. "backward" or None divides inverse transforms by the number
-            of samples, "forward" divides forward transforms instead, and "ortho" divides both by
-            the square root of that number.
+            of samples, "forward" divides forward transforms by that number instead, and "ortho"
+            divides transforms in both directions by its square root.
 
     Returns:
         A complex array. The second of the two axes has length `n // 2 + 1`, where n is the number
@@ -461,8 +461,8 @@ def irfft2(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (
             is its length in `a`.
         axes: the two axes to transform.
         norm: scaling of the transforms. "backward" or None divides inverse transforms by the number
-            of samples, "forward" divides forward transforms instead, and "ortho" divides both by
-            the square root of that number.
+            of samples, "forward" divides forward transforms by that number instead, and "ortho"
+            divides transforms in both directions by its square root.
 
     Returns:
         A real array.

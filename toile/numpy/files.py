@@ -151,7 +151,7 @@ def load(file: str | os.PathLike[str] | IO[bytes], *args: object, **kwargs: obje
     """Read an array from a .npy file.
 
     Args:
-        file: path, or file opened for reading bytes.
+        file: path, or file object that is opened in binary mode.
         *args: additional arguments for `np.load`.
         **kwargs: additional keyword arguments for `np.load`.
 

@@ -651,7 +651,7 @@ def put(a: ArrayLike, ind: ArrayLike, v: ArrayLike,
 def put_along_axis(arr: ArrayLike, indices: ArrayLike, values: ArrayLike, axis: int | None,
                    inplace: bool = True, *,
                    mode: str | lax.GatherScatterMode | None = None) -> Array:
-    """Replace elements along an axis, at positions given separately for each vector along it.
+    """Replace the elements at given positions in each vector along an axis.
 
     Args:
         arr: array whose elements are replaced.

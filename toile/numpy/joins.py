@@ -251,8 +251,8 @@ def _ranks(xs):
 def block(arrays: ArrayLike | list[Any]) -> Array:
     """Assemble an array from nested lists of blocks.
 
-    Blocks in the innermost lists are joined along the last axis; the results are joined along the
-    axis before it, and so on. Blocks with fewer axes than others get new leading axes.
+    The blocks in the innermost lists are joined along the last axis, the results are joined along
+    the second-to-last axis, and so on. Blocks with fewer axes than others get new leading axes.
 
     Args:
         arrays: array, or lists of arrays that are all nested to the same depth.
@@ -445,8 +445,8 @@ def repeat(a: ArrayLike, repeats: ArrayLike, axis: int | None = None, *,
     """Repeat each element of an array.
 
     The length of the result depends on `repeats`. If `repeats` is traced, `total_repeat_length`
-    must be given: longer results are truncated, and shorter ones are padded with copies of the last
-    element.
+    must be given. Longer results are truncated to that length, and shorter results are padded with
+    copies of the last element.
 
     Args:
         a: array or number.

@@ -58,7 +58,7 @@ class QRResult(NamedTuple):
 
 
 class SlogdetResult(NamedTuple):
-    """The result of `slogdet`: the sign of the determinant, and the log of its absolute value."""
+    """The result of `slogdet`: signs of determinants, and logarithms of their absolute values."""
 
     sign: Array
     logabsdet: Array

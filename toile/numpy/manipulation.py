@@ -136,7 +136,7 @@ def reshape(a: ArrayLike, shape: ShapeLike, order: str = "C", *,
     Args:
         a: array or number.
         shape: the new shape, which must have the same number of elements as `a`; one size may be
-            -1, in which case it is computed from the others.
+            -1, in which case it is computed from the other sizes.
         order: "C" to read and write row by row, "F" to do so column by column.
         copy: None or True, which have the same effect: arrays are immutable, so the result may
             share memory with `a`, and may be `a` itself if the shape does not change. False is not
@@ -665,7 +665,8 @@ def trim_zeros(filt: ArrayLike, trim: str = "fb", axis: AxisLike = None) -> Arra
     `jit`.
 
     Args:
-        filt: array to trim. If it has several axes, slices that contain only zeros are removed.
+        filt: array to trim. If it has several axes, slices that contain only zeros are removed from
+            the ends of each axis.
         trim: "f" to remove zeros from the front, "b" to remove them from the back, "fb" to do both.
         axis: axis or axes to trim; None for all axes.
 

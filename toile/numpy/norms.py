@@ -144,8 +144,8 @@ def vector_norm(x: ArrayLike, /, *, axis: AxisLike = None, keepdims: bool = Fals
 
     Args:
         x: array or number.
-        axis: axis or axes of the vectors; elements along several axes form one vector. If `axis` is
-            None, all axes are used.
+        axis: axis or axes along which the vectors lie. Several axes are treated as one axis that
+            contains all their elements. None for all axes.
         keepdims: whether to keep the reduced axes with length 1.
         ord: order of the norm, as in `norm`.
 

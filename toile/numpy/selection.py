@@ -208,7 +208,7 @@ def take(a: ArrayLike, indices: ArrayLike, axis: int | None = None, out: None = 
 
     Args:
         a: array to take from.
-        indices: integer positions; negative values count from the end (except in mode "clip").
+        indices: integer positions; negative positions count from the end (except in mode "clip").
         axis: axis to take from; None for the flattened array.
         out: not supported; must be None.
         mode: how to handle out-of-bounds positions. None or "fill" returns `fill_value`, "wrap"
@@ -305,7 +305,7 @@ def take_along_axis(arr: ArrayLike, indices: ArrayLike, axis: int | None = -1,
                     mode: str | lax.GatherScatterMode | None = None,
                     fill_value: ArrayLike | None = None, *,
                     wrap_negative_indices: bool | None = None) -> Array:
-    """Take elements along an axis, at positions given separately for each vector along it.
+    """Take the elements at given positions from each vector along an axis.
 
     Args:
         arr: array to take from.
@@ -444,7 +444,7 @@ def extract(condition: ArrayLike, arr: ArrayLike, *, size: int | None = None,
 
 
 def place(arr: ArrayLike, mask: ArrayLike, vals: ArrayLike, *, inplace: bool = True) -> Array:
-    """Put given values, in order, at the positions of an array where a mask is true.
+    """Replace elements with given values, in order, where a mask is true.
 
     Args:
         arr: array whose elements are replaced.

@@ -158,7 +158,7 @@ def unique(ar: ArrayLike, return_index: bool = False, return_inverse: bool = Fal
 
 def unique_all(x: ArrayLike, /, *, size: int | None = None,
                fill_value: ArrayLike | None = None) -> _UniqueAllResult:
-    """Find the distinct elements of an array, the index at which each first occurs, and the counts.
+    """Find the distinct elements of an array, with their first indices, inverse indices and counts.
 
     Each NaN counts as a distinct element.
 

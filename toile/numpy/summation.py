@@ -203,7 +203,7 @@ def einsum(subscripts: str | ArrayLike, /, *operands: ArrayLike | Sequence[Any],
            optimize: bool | Literal["auto", "greedy", "optimal"] | Sequence[Any] = "auto",
            precision: lax.PrecisionLike = None, preferred_element_type: DTypeLike | None = None,
            _dot_general: Callable[..., Array] | None = None, out_sharding: object = None) -> Array:
-    """Sum products of arrays whose axes are named by letters.
+    """Compute sums of products in Einstein notation, which names each axis with a letter.
 
     In "ij,jk->ik", the first operand has axes i and j, the second has axes j and k, and the result
     has axes i and k. Axes with the same letter are matched; letters that are missing from the
@@ -221,13 +221,13 @@ def einsum(subscripts: str | ArrayLike, /, *operands: ArrayLike | Sequence[Any],
             True), False for the order in which the operands are passed, or a list of positions from
             `einsum_path`. "auto" is "optimal" for up to four operands and "greedy" for more.
         precision: precision of the multiplication, as in `lax.dot_general`; None for the default.
-        preferred_element_type: dtype of the products and of the result; None for the promoted
+        preferred_element_type: dtype of the sums and of the result; None for the promoted
             dtype.
         out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
-        An array with the axes of the result, in the dtype that the operands promote to. For
-        booleans, AND replaces multiplication and OR replaces addition.
+        An array with an axis for each letter of the result, in the dtype that the operands promote
+        to. For booleans, AND replaces multiplication and OR replaces addition.
 
     Raises:
         ValueError: the subscripts do not fit the operands.

@@ -279,7 +279,7 @@ class _UfuncMeta(type):
 
 
 class ufunc(metaclass=_UfuncMeta):
-    """A function of numbers that is applied to arrays element by element.
+    """A function of scalars that is applied to arrays element by element.
 
     Arguments are broadcast against each other. A ufunc is called like a function and has the
     methods `reduce`, `accumulate`, `reduceat`, `at` and `outer`. Functions of this package such as
@@ -293,8 +293,8 @@ class ufunc(metaclass=_UfuncMeta):
         nout: number of results; if there are several, they are returned as a tuple.
         name: name of the function; None for the name of `func`.
         nargs: value of the attribute `nargs`; None for `nin`.
-        identity: value that leaves the other operand unchanged; reductions start with this value.
-            Pass None if the function has no such value.
+        identity: operand that leaves the other operand unchanged, such as 0 for addition;
+            reductions start with this value. Pass None if the function has no such value.
         call: version of `func` for whole arrays, to call instead of `func`; None to vectorize
             `func`.
         reduce, accumulate, at, reduceat: functions to use as these methods; None for the general
@@ -376,15 +376,15 @@ _METHOD_NAMES = ("reduce", "accumulate", "at", "reduceat", "outer")
 
 def frompyfunc(func: Callable[..., Any], /, nin: int, nout: int, *,
                identity: ArrayLike | None = None) -> ufunc:
-    """Create a `ufunc` from a function of numbers.
+    """Create a `ufunc` from a function of scalars.
 
     Args:
         func: function of `nin` scalars (arrays of rank 0) that returns `nout` scalars. The function
             is vectorized by `vmap`.
         nin: number of arguments.
         nout: number of results; if there are several, they are returned as a tuple.
-        identity: value that leaves the other operand unchanged; reductions start with this value.
-            Pass None if the function has no such value.
+        identity: operand that leaves the other operand unchanged, such as 0 for addition;
+            reductions start with this value. Pass None if the function has no such value.
 
     Returns:
         A `ufunc`.

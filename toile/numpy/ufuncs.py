@@ -1095,8 +1095,8 @@ def bitwise_count(x: ArrayLike, /) -> Array:
 def left_shift(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Shift the bits of `x` to the left by `y` places, which multiplies `x` by `2**y`.
 
-    Bits shifted out of the dtype are lost. If `y` is negative, or if it equals or exceeds the
-    number of bits of the dtype, the result is 0.
+    Bits that are shifted beyond the width of the dtype are lost. If `y` is negative, or if it
+    equals or exceeds the number of bits of the dtype, the result is 0.
 
     Args:
         x: integers or booleans.

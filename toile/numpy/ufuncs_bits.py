@@ -205,7 +205,7 @@ def modf(x: ArrayLike, /, out: None = None) -> tuple[Array, Array]:
 def spacing(x: ArrayLike, /) -> Array:
     """Return the distance from each element to the next floating-point number away from zero.
 
-    The distance has the sign of the element, except for float16: there, it is the positive
+    The distance has the sign of the element. For float16, however, the result is the positive
     distance to the next larger number, as in NumPy. For infinities and NaN, the distance is NaN.
 
     Args:

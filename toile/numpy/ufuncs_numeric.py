@@ -198,7 +198,7 @@ def gcd(x1: ArrayLike, x2: ArrayLike) -> Array:
         An array of the broadcast shape, in the dtype that both operands promote to.
 
     Raises:
-        ValueError: the operands are not integers; booleans do not count as integers.
+        ValueError: the operands do not promote to an integer dtype.
     """
     x1, x2 = pair("gcd", x1, x2)
     if x1.dtype not in INTEGERS:
@@ -235,7 +235,7 @@ def lcm(x1: ArrayLike, x2: ArrayLike) -> Array:
         An array of the broadcast shape, in the dtype that both operands promote to.
 
     Raises:
-        ValueError: the operands are not integers; booleans do not count as integers.
+        ValueError: the operands do not promote to an integer dtype.
     """
     x1, x2 = pair("lcm", x1, x2)
     if x1.dtype not in INTEGERS:
@@ -338,7 +338,7 @@ def pow(x1: ArrayLike, x2: ArrayLike, /) -> Array:
         x2: exponent; broadcast against `x1`.
 
     Returns:
-        An array of the broadcast shape, in the dtype that both operands promote to; see `power`.
+        An array of the broadcast shape. Its dtype is the same as for `power`.
     """
     return power(x1, x2)
 

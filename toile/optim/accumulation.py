@@ -238,7 +238,7 @@ def skip_large_updates(
     updates: base.Updates, gradient_step: ArrayLike, params: base.Params | None,
     max_squared_norm: ArrayLike,
 ) -> tuple[Array, base.ArrayTree]:
-    """Check whether the squared norm is too large or NaN, so that `MultiSteps` can skip gradients.
+    """Check whether the norm of gradients is too large or NaN, so that `MultiSteps` can skip them.
 
     Args:
         updates: gradients to check.
@@ -290,13 +290,13 @@ class MultiStepsState(NamedTuple):
 
 
 class MultiSteps:
-    """Accumulate gradients over several calls, and pass their mean or sum to an optimizer.
+    """Accumulates gradients over several calls, and passes their mean or sum to an optimizer.
 
-    Several small batches thus have the same effect as one large batch. Each change in the
-    parameters takes `k` calls to the method `update`; all but the last of these calls return zeros
-    and leave the optimizer's state unchanged. Like a gradient transformation, the object has
-    methods `init` and `update`. Its method `gradient_transformation` returns a
-    `GradientTransformation`.
+    Several small batches thus have the same effect as one large batch. The parameters change once
+    in `k` calls to the method `update`, where `every_k_schedule` defines `k`. All other calls
+    return zeros and leave the optimizer's state unchanged. Like a gradient transformation, a
+    `MultiSteps` object has methods `init` and `update`. Its method `gradient_transformation`
+    returns a `GradientTransformation`.
 
     Args:
         opt: optimizer that receives the accumulated gradients.

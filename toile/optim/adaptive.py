@@ -155,7 +155,7 @@ def scale_by_rms(
     Args:
         decay: decay rate of the average of squared gradients; values closer to 1 average over more
             steps.
-        eps: small number added to the denominator to avoid division by zero.
+        eps: small number that avoids division by zero; `eps_in_sqrt` determines where it is added.
         initial_scale: initial value of the average.
         eps_in_sqrt: if True, `eps` is added under the square root; if False, it is added to the
             square root.
@@ -222,7 +222,7 @@ def scale_by_stddev(
 
     Args:
         decay: decay rate of both averages; values closer to 1 average over more steps.
-        eps: small number added to the denominator to avoid division by zero.
+        eps: small number that avoids division by zero; `eps_in_sqrt` determines where it is added.
         initial_scale: initial value of the average of `|g|²`.
         eps_in_sqrt: if True, `eps` is added under the square root; if False, it is added to the
             square root.
@@ -296,9 +296,9 @@ class ScaleByRpropState(NamedTuple):
     Args:
         step_sizes: step size of each element, with the structure of the parameters.
         prev_updates: steps computed in the last call to `update`, with the structure of the
-            parameters. A step is 0 if the sign of the element's update changed in that call. The
-            next call returns these steps, or 0 for each element whose update changes its sign in
-            that call.
+            parameters. The step of an element is 0 if the sign of its update changed in that call.
+            The next call returns these steps, except that it returns 0 for each element whose
+            update differs in sign from the one in the last call.
 
     >>> from toile import optim
     >>> optim.scale_by_rprop(0.1).init(jnp.zeros(1))
@@ -318,9 +318,9 @@ def scale_by_rprop(
 
     The step size of an element is multiplied by `eta_plus` while the sign of its update stays the
     same, and by `eta_minus` when the sign changes. As in Optax, `update` returns the step computed
-    in the previous call, so the first result is zero. When the sign of an element's update changes,
-    `update` returns 0 for that element in this call and in the next; the next call leaves the
-    element's step size unchanged. `rprop` is this transformation with the sign flipped.
+    in the previous call, so the first result is zero. If the sign of an element's update changes in
+    a call, `update` returns 0 for that element in this call and in the next, and the next call
+    leaves the element's step size unchanged. `rprop` is this transformation with the sign flipped.
 
     Args:
         learning_rate: initial step size of each element.

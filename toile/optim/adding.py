@@ -124,7 +124,7 @@ def key_or_seed(who: str, key: Array | int | None, seed: int | None) -> Array | 
 def add_noise(
     eta: ArrayLike, gamma: ArrayLike, key: Array | int | None = None, *, seed: int | None = None
 ) -> base.GradientTransformation:
-    """Add Gaussian noise to the updates; its variance at step `t` is `eta / t**gamma`.
+    """Add Gaussian noise, whose variance at step `t` is `eta / t**gamma`, to the updates.
 
     Noise can help to train very deep networks (Neelakantan et al., 2015). The state contains the
     random key, so results are reproducible.

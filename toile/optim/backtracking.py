@@ -32,8 +32,8 @@ class BacktrackingLinesearchInfo(NamedTuple):
 
     Args:
         num_linesearch_steps: number of step sizes tried.
-        decrease_error: amount by which the decrease in loss fell short of the required decrease; 0
-            if the step was accepted.
+        decrease_error: amount by which the decrease in loss fell short of the required decrease. It
+            is at most `atol`, which is 0 by default, if the step was accepted.
 
     >>> from toile import optim
     >>> optim.scale_by_backtracking_linesearch(15).init(jnp.zeros(1)).info
@@ -250,7 +250,7 @@ def value_and_grad_from_state(
     `store_grad=True` contain both.
 
     Args:
-        value_fn: loss, a function of parameters and any other arguments.
+        value_fn: function of the parameters, and of any other arguments, that returns the loss.
 
     Returns:
         A function `f(params, *args, state=opt_state, **kwargs)` that returns the loss and the

@@ -162,9 +162,9 @@ def rprop(
     The step size of an element is multiplied by `eta_plus` while the sign of its gradient stays the
     same, and by `eta_minus` when the sign changes. Compute gradients on the whole data set, not on
     small batches (Riedmiller and Braun, 1993). `update` returns the step computed in the previous
-    call, so the first result is zero. When the sign of an element's gradient changes, `update`
-    returns 0 for that element in this call and in the next; the next call leaves the element's step
-    size unchanged.
+    call, so the first result is zero. If the sign of an element's gradient changes in a call,
+    `update` returns 0 for that element in this call and in the next, and the next call leaves the
+    element's step size unchanged.
 
     Args:
         learning_rate: initial step size of each element.
@@ -195,7 +195,7 @@ def rprop(
 def optimistic_gradient_descent(
     learning_rate: ScalarOrSchedule, alpha: ArrayLike = 1.0, beta: ArrayLike = 1.0
 ) -> GradientTransformationExtraArgs:
-    """Optimistic gradient descent, a method for games that extrapolates changes in the gradient.
+    """Optimistic gradient descent, which extrapolates changes in the gradient; used for games.
 
     A parameter with gradient `g` moves by `-learning_rate * ((alpha + beta) * g - beta * g')`,
     where `g'` is the gradient in the previous step. In the first step, `g'` is `g`. In games, where

@@ -283,18 +283,19 @@ def get_hyperparams(
     """Return the hyperparameters of an optimizer, such as the current learning rate.
 
     Args:
-        state: state of any optimizer, or a `TrainState`, which contains the optimizer as well. The
-            parts created by `inject_hyperparams` contain hyperparameters.
+        state: state of any optimizer, or a `TrainState`, which contains the optimizer as well. Only
+            the parts created by `inject_hyperparams` contain hyperparameters.
         tx: the optimizer. If it is given, the result also contains the numbers with which `adam`
             and the other optimizers were created, and the values of their schedules in the next
-            step. These values are stored in the optimizer, because its state must have the same
-            structure as in Optax. To change them during training, create the optimizer with
-            `inject_hyperparams`.
+            step. The numbers are stored in the optimizer and not in its state, because the state
+            must have the same structure as in Optax. To change them during training, create the
+            optimizer with `inject_hyperparams`.
 
     Returns:
         A dict from names to values. If a name occurs more than once in the state, the dict contains
-        the outermost value, or the first one in a chain. Of the numbers that are read from `tx`, it
-        contains the last one in a chain. Values in the state take precedence.
+        the outermost value or, within a chain, the first value. If a name occurs more than once in
+        `tx`, the dict contains the last value in the chain. Values in the state take precedence
+        over values in `tx`.
 
     Differences:
         Optax does not have this function.

@@ -38,8 +38,8 @@ def snapshot(measure_name: str, measure: Measure) -> base.GradientTransformation
     Args:
         measure_name: name of the measurement. To read the measurement, call
             `optim.tree.get(state, measure_name)`.
-        measure: function that maps updates to an array or a tree. `init` applies this function to
-            the parameters.
+        measure: function that maps updates to an array or a tree. To create the initial state,
+            `init` applies this function to the parameters.
 
     Returns:
         A gradient transformation.

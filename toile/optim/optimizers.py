@@ -80,7 +80,7 @@ def adam(
 nadam = functools.partial(adam, nesterov=True)
 nadam.__doc__ = """Adam with Nesterov momentum (Dozat, 2016).
 
-`nadam` is `adam` with `nesterov=True`; the other arguments and the result are the same.
+`nadam` is `adam` with `nesterov=True`; all other arguments are the same as those of `adam`.
 
 >>> from toile import optim
 >>> tx = optim.nadam(0.1)
@@ -138,7 +138,7 @@ def adamw(
 nadamw = functools.partial(adamw, nesterov=True)
 nadamw.__doc__ = """AdamW with Nesterov momentum.
 
-`nadamw` is `adamw` with `nesterov=True`; the other arguments and the result are the same.
+`nadamw` is `adamw` with `nesterov=True`; all other arguments are the same as those of `adamw`.
 
 >>> from toile import optim
 >>> tx, params = optim.nadamw(0.1), jnp.zeros(2)
@@ -499,7 +499,7 @@ def lars(
     weight_decay_mask: MaskOrFn = True, trust_coefficient: ArrayLike = 0.001, eps: ArrayLike = 0.0,
     trust_ratio_mask: MaskOrFn = True, momentum: ArrayLike = 0.9, nesterov: bool = False,
 ) -> GradientTransformationExtraArgs:
-    """LARS, which makes the step for each array proportional to the array's norm and uses momentum.
+    """LARS: a variant of momentum whose step for each array is proportional to the array's norm.
 
     Let `u = g + weight_decay * p` for an array `p` with gradient `g`. The array's velocity becomes
     `v = momentum * v - learning_rate * trust_coefficient * norm(p) / (norm(u) + eps) * u`, and the
@@ -760,7 +760,7 @@ def rmsprop(
             taken to a number). 1e-3 is a typical value.
         decay: decay rate of the average of squared gradients; values closer to 1 average over more
             steps.
-        eps: small number added to the denominator to avoid division by zero.
+        eps: small number that avoids division by zero; `eps_in_sqrt` determines where it is added.
         initial_scale: initial value of the average of squared gradients. PyTorch uses 0; TensorFlow
             1.x uses 1.
         eps_in_sqrt: if True, `eps` is added under the square root; if False, it is added to the
@@ -874,7 +874,7 @@ def optimistic_adam_v2(
     b1: ArrayLike = 0.9, b2: ArrayLike = 0.999, eps: ArrayLike = 1e-8, eps_root: ArrayLike = 0.0,
     mu_dtype: DTypeLike | None = None, nesterov: bool = True,
 ) -> GradientTransformationExtraArgs:
-    """Optimistic Adam, a method for games such as GAN training that extrapolates changes in steps.
+    """Optimistic Adam, which extrapolates changes in steps; used for games such as GAN training.
 
     A parameter moves by `-learning_rate * ((alpha + beta) * u - beta * u')`, where `u` is the step
     that `adam` computes, without the learning rate, and `u'` is the previous `u`. In games, where

@@ -16,13 +16,14 @@ __all__ = ["scale_by_path"]
 def scale_by_path(factors: Mapping[str, ArrayLike]) -> base.GradientTransformation:
     """Multiply updates by factors that depend on the paths of the parameters.
 
-    Put it after an optimizer to give parts of a model different learning rates, while the optimizer
-    keeps a single state. To use different optimizers or schedules, use `partition`.
+    Put this transformation after an optimizer to give parts of a model different learning rates,
+    while the optimizer keeps a single state. To use different optimizers or schedules, use
+    `partition`.
 
     Args:
         factors: dict from globs that match parameter paths to factors. The first glob that matches
-            a leaf determines the leaf's factor. With the factor 0, parameters stay unchanged, but
-            `freeze` and `stop_gradients` also save time.
+            a leaf determines the leaf's factor. With the factor 0, parameters stay unchanged; to
+            also save the time for computing their gradients, use `stop_gradients`.
 
     Returns:
         A gradient transformation.

@@ -212,7 +212,7 @@ def projection_linf_ball(tree: PyTree, scale: ArrayLike = 1) -> PyTree:
 
 
 def projection_vector(x: PyTree, a: PyTree) -> PyTree:
-    """Project a tree onto a line through zero; the result is the nearest multiple of a vector.
+    """Project a tree onto a line through zero: return the multiple of `a` that is nearest to `x`.
 
     Args:
         x: tree of arrays, treated as one vector.

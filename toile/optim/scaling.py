@@ -217,7 +217,7 @@ def scale_by_trust_ratio(
 def normalize_by_update_norm(
     scale_factor: ArrayLike = 1.0, eps: ArrayLike = 1e-6
 ) -> base.GradientTransformation:
-    """Multiply all updates by one factor, so that their global norm becomes a fixed number.
+    """Multiply all updates by the same factor, so that their global norm becomes a given number.
 
     Updates are multiplied by `scale_factor / (norm + eps)`, where the norm is computed over all
     leaves.

@@ -71,7 +71,7 @@ def hessian_diag(loss: Loss, params: PyTree, inputs: PyTree, targets: PyTree) ->
 def fisher_diag(
     negative_log_likelihood: Loss, params: PyTree, inputs: PyTree, targets: PyTree
 ) -> Array:
-    """Estimate the diagonal of the Fisher information matrix as the squared gradient.
+    """Estimate the diagonal of the Fisher information matrix by squaring the gradient.
 
     Args:
         negative_log_likelihood: function of `params`, `inputs` and `targets` that returns a scalar.

@@ -88,7 +88,7 @@ def disagreement(number: int, given: Mapping[str, str]) -> str:
     """The error text for fingerprints that differ; `given` has the details by process."""
     sides = {who: json.loads(text) for who, text in given.items()}
     first = _first_difference(list(sides.values()))
-    lines = [f"needed the same program on all processes, got different ones for program {number}"]
+    lines = [f"needed the same program in all processes, got different ones for program {number}"]
     for who, side in sides.items():
         lines.append(f"  {who}: {side['name']}, inputs {', '.join(side['inputs'])}, called at "
                      f"{side['line']}")

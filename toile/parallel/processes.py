@@ -74,7 +74,7 @@ class Processes:
     def enter(self, ranks: Ranks, digest: int, name: str, line: Any = None) -> Run:
         """Number a program that some processes run together; the caller must call the run's `end`.
 
-        Only programs started by the main thread have the same order on all processes."""
+        Only programs started by the main thread have the same order in all processes."""
         self.check_whole()
         if threading.get_ident() != self.main:
             return Run(ranks, 0, digest, name, line, None)

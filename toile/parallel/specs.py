@@ -51,9 +51,10 @@ class PartitionSpec:
     """A description of how an array is divided: for each axis, the mesh axes that divide it.
 
     Args:
-        partitions: one entry for each axis of the array: the name of the mesh axis that divides it,
-            a tuple of several names, None for an axis that is not divided, or `P.UNCONSTRAINED` if
-            the compiler may choose. Axes without an entry are not divided.
+        partitions: one entry for each axis of the array. An entry is the name of the mesh axis that
+            divides the array's axis, a tuple of several names, None for an axis that is not
+            divided, or `P.UNCONSTRAINED` if the compiler may choose. Axes without an entry are not
+            divided.
         unreduced: set of the mesh axes along which the devices' parts still have to be summed.
         reduced: set of the mesh axes along which the cotangent still has to be summed.
 

@@ -32,8 +32,8 @@ class GatherDimensionNumbers(NamedTuple):
         offset_dims: sorted axes of the result that correspond to a window's axes.
         collapsed_slice_dims: sorted axes of the operand along which a window has size 1 and which
             are left out of the result.
-        start_index_map: for each component of an index vector, the axis of the operand that it
-            indexes.
+        start_index_map: for each component of an index vector, the axis of the operand that the
+            component indexes.
         operand_batching_dims: sorted axes of the operand that are paired with axes of the indices:
             window i is read at position i of these axes. Windows do not have these axes.
         start_indices_batching_dims: axes of the indices that are paired with
@@ -65,8 +65,7 @@ class GatherDimensionNumbers(NamedTuple):
 
 
 class ScatterDimensionNumbers(NamedTuple):
-    """How the axes of the operand, the indices and the updates of `lax.scatter` correspond to one
-    another.
+    """How the axes of the operand, the indices and the updates of `lax.scatter` correspond.
 
     A scatter writes one window of the updates for each index vector. In the updates, the window's
     axes are at the positions `update_window_dims`. The other axes of the updates are the axes of
@@ -77,7 +76,7 @@ class ScatterDimensionNumbers(NamedTuple):
         inserted_window_dims: sorted axes of the operand along which a window has size 1 and which
             the updates do not have.
         scatter_dims_to_operand_dims: for each component of an index vector, the axis of the operand
-            that it indexes.
+            that the component indexes.
         operand_batching_dims: sorted axes of the operand that are paired with axes of the indices:
             window i is written at position i of these axes. Windows in the updates do not have
             these axes.

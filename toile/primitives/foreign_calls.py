@@ -228,7 +228,7 @@ class PrototypeCall(CFunction):
 
 @dataclass(frozen=True)
 class ElementCall(CFunction):
-    """A function of numbers, such as `double f(double)`, called for each element."""
+    """A function that takes numbers, such as `double f(double)`, called for each element."""
 
     symbol: str
     label: str

@@ -74,7 +74,7 @@ class QuantizedArray:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of the array of numbers that it represents."""
+        """The shape of the represented array."""
         sizes = list(self.values.shape)
         sizes[self.axis] = self.length
         return tuple(sizes)

@@ -60,7 +60,7 @@ def quantize(
         static_inputs: whether to store the largest input as `input_scale`, for `quantize_inputs`.
 
     Returns:
-        A tree with a `QuantizedArray` instead of each selected array.
+        A tree with a `QuantizedArray` in place of each selected array.
 
     Raises:
         ValueError: a glob matches no parameter, or a selected parameter cannot be quantized.

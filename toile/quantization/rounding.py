@@ -158,8 +158,8 @@ def quantize_array(
         A `QuantizedArray` with the shape and the dtype of `w`.
 
     Raises:
-        ValueError: `w` is not a floating-point array, has no such axis, or `bits`, `symmetric` and
-            `dtype` cannot be combined.
+        ValueError: `w` is not a floating-point array or does not have the axis `axis`, or the
+            values of `bits`, `symmetric` and `dtype` cannot be combined.
 
     >>> from toile.quantization import quantize_array
     >>> w = jnp.linspace(-1, 1, 12).reshape(6, 2)

@@ -41,8 +41,8 @@ def bits(
         key: random key; do not use it again.
         shape: shape of the result; `()` for a single number.
         dtype: unsigned integer dtype; None for uint32 (uint64 if 64-bit types are enabled).
-        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
-            `toile.set_mesh`, according to which the result is divided among devices.
+        out_sharding: how the result is divided among devices: a sharding, or a `PartitionSpec` for
+            the mesh that was set with `toile.set_mesh`.
 
     Returns:
         An array of the given shape and dtype.
@@ -78,8 +78,8 @@ def uniform(
         dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
         minval: lower bound, included; its shape must broadcast to `shape`.
         maxval: upper bound, excluded; its shape must broadcast to `shape`.
-        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
-            `toile.set_mesh`, according to which the result is divided among devices.
+        out_sharding: how the result is divided among devices: a sharding, or a `PartitionSpec` for
+            the mesh that was set with `toile.set_mesh`.
 
     Returns:
         An array of the given shape and dtype.
@@ -157,8 +157,8 @@ def bernoulli(
         mode: precision of the probabilities. "low" compares `p` with one uniform number of the same
             dtype, so that probabilities are accurate to about 1e-7 in float32. "high" uses twice as
             many random bits, which makes small probabilities more accurate.
-        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
-            `toile.set_mesh`, according to which the result is divided among devices.
+        out_sharding: how the result is divided among devices: a sharding, or a `PartitionSpec` for
+            the mesh that was set with `toile.set_mesh`.
 
     Returns:
         A boolean array.
@@ -210,8 +210,8 @@ def randint(
         minval: lower bound, included; its shape must broadcast to `shape`.
         maxval: upper bound, excluded; its shape must broadcast to `shape`.
         dtype: integer dtype; None for int32 (int64 if 64-bit types are enabled).
-        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
-            `toile.set_mesh`, according to which the result is divided among devices.
+        out_sharding: how the result is divided among devices: a sharding, or a `PartitionSpec` for
+            the mesh that was set with `toile.set_mesh`.
 
     Returns:
         An array of the given shape and dtype.
@@ -337,8 +337,8 @@ def permutation(
         axis: the axis along which to shuffle.
         independent: whether to shuffle each vector along `axis` independently. By default, whole
             slices are moved.
-        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
-            `toile.set_mesh`, according to which the result is divided among devices.
+        out_sharding: how the result is divided among devices: a sharding, or a `PartitionSpec` for
+            the mesh that was set with `toile.set_mesh`.
 
     Returns:
         An array with the shape and dtype of `x`, or of shape `(n,)` for an integer `n`.

@@ -37,8 +37,8 @@ def poisson(
         lam: mean of the distribution. Where `lam` is negative or NaN, the result is -1.
         shape: shape of the result, to which `lam` must broadcast; None for the shape of `lam`.
         dtype: integer dtype; None for int32 (int64 if 64-bit types are enabled).
-        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
-            `toile.set_mesh`, according to which the result is divided among devices.
+        out_sharding: how the result is divided among devices: a sharding, or a `PartitionSpec` for
+            the mesh that was set with `toile.set_mesh`.
 
     Returns:
         An array of the given shape and dtype.

@@ -43,8 +43,8 @@ def gamma(
         a: positive shape parameter of the distribution.
         shape: shape of the result, to which `a` must broadcast; None for the shape of `a`.
         dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
-            `toile.set_mesh`, according to which the result is divided among devices.
+        out_sharding: how the result is divided among devices: a sharding, or a `PartitionSpec` for
+            the mesh that was set with `toile.set_mesh`.
 
     Returns:
         An array of the given shape and dtype.
@@ -71,8 +71,8 @@ def loggamma(
         a: positive shape parameter of the distribution.
         shape: shape of the result, to which `a` must broadcast; None for the shape of `a`.
         dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
-            `toile.set_mesh`, according to which the result is divided among devices.
+        out_sharding: how the result is divided among devices: a sharding, or a `PartitionSpec` for
+            the mesh that was set with `toile.set_mesh`.
 
     Returns:
         An array of the given shape and dtype.
@@ -227,8 +227,8 @@ def beta(
         shape: shape of the result, to which `a` and `b` must broadcast; None for the shape that
             they broadcast to.
         dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
-            `toile.set_mesh`, according to which the result is divided among devices.
+        out_sharding: how the result is divided among devices: a sharding, or a `PartitionSpec` for
+            the mesh that was set with `toile.set_mesh`.
 
     Returns:
         An array of the given shape and dtype.
@@ -261,8 +261,8 @@ def dirichlet(
         shape: shape of the result without its last axis, to which `alpha.shape[:-1]` must
             broadcast; None for `alpha.shape[:-1]`.
         dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
-            `toile.set_mesh`, according to which the result is divided among devices.
+        out_sharding: how the result is divided among devices: a sharding, or a `PartitionSpec` for
+            the mesh that was set with `toile.set_mesh`.
 
     Returns:
         An array of shape `(*shape, alpha.shape[-1])`, whose vectors along the last axis sum to 1.
@@ -317,8 +317,8 @@ def chisquare(
         df: degrees of freedom, a positive number, which need not be an integer.
         shape: shape of the result, to which `df` must broadcast; None for the shape of `df`.
         dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
-            `toile.set_mesh`, according to which the result is divided among devices.
+        out_sharding: how the result is divided among devices: a sharding, or a `PartitionSpec` for
+            the mesh that was set with `toile.set_mesh`.
 
     Returns:
         An array of the given shape and dtype.
@@ -352,8 +352,8 @@ def f(
         shape: shape of the result, to which `dfnum` and `dfden` must broadcast; None for the shape
             that they broadcast to.
         dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
-            `toile.set_mesh`, according to which the result is divided among devices.
+        out_sharding: how the result is divided among devices: a sharding, or a `PartitionSpec` for
+            the mesh that was set with `toile.set_mesh`.
 
     Returns:
         An array of the given shape and dtype.
@@ -382,8 +382,8 @@ def t(
         df: degrees of freedom, a positive number, which need not be an integer.
         shape: shape of the result, to which `df` must broadcast; None for the shape of `df`.
         dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
-            `toile.set_mesh`, according to which the result is divided among devices.
+        out_sharding: how the result is divided among devices: a sharding, or a `PartitionSpec` for
+            the mesh that was set with `toile.set_mesh`.
 
     Returns:
         An array of the given shape and dtype.
@@ -412,8 +412,8 @@ def generalized_normal(
         p: positive exponent; its shape must broadcast to `shape`.
         shape: shape of the result; `()` for a single number.
         dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
-            `toile.set_mesh`, according to which the result is divided among devices.
+        out_sharding: how the result is divided among devices: a sharding, or a `PartitionSpec` for
+            the mesh that was set with `toile.set_mesh`.
 
     Returns:
         An array of the given shape and dtype.
@@ -447,8 +447,8 @@ def ball(
         p: exponent of the norm, a positive number.
         shape: shape of the array of points; `()` for a single point.
         dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
-            `toile.set_mesh`, according to which the result is divided among devices.
+        out_sharding: how the result is divided among devices: a sharding, or a `PartitionSpec` for
+            the mesh that was set with `toile.set_mesh`.
 
     Returns:
         An array of shape `(*shape, d)`.

@@ -32,8 +32,8 @@ def exponential(
         key: random key; do not use it again.
         shape: shape of the result; `()` for a single number.
         dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
-            `toile.set_mesh`, according to which the result is divided among devices.
+        out_sharding: how the result is divided among devices: a sharding, or a `PartitionSpec` for
+            the mesh that was set with `toile.set_mesh`.
 
     Returns:
         An array of the given shape and dtype.
@@ -67,8 +67,8 @@ def gumbel(
         mode: how many random bits are used for each number. "low", the default, is the fastest
             mode, but its float32 numbers do not exceed about 16. "high" and "highest" use more bits
             and reach farther into the upper tail.
-        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
-            `toile.set_mesh`, according to which the result is divided among devices.
+        out_sharding: how the result is divided among devices: a sharding, or a `PartitionSpec` for
+            the mesh that was set with `toile.set_mesh`.
 
     Returns:
         An array of the given shape and dtype.
@@ -98,8 +98,8 @@ def categorical(
         replace: whether an outcome can be drawn more than once. If False, the draws along those
             leading axes of `shape` that `logits` does not have are distinct.
         mode: precision of the Gumbel noise that is added to the logits, as in `gumbel`.
-        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
-            `toile.set_mesh`, according to which the result is divided among devices.
+        out_sharding: how the result is divided among devices: a sharding, or a `PartitionSpec` for
+            the mesh that was set with `toile.set_mesh`.
 
     Returns:
         An integer array of indices along `axis`.
@@ -150,8 +150,8 @@ def laplace(
         key: random key; do not use it again.
         shape: shape of the result; `()` for a single number.
         dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
-            `toile.set_mesh`, according to which the result is divided among devices.
+        out_sharding: how the result is divided among devices: a sharding, or a `PartitionSpec` for
+            the mesh that was set with `toile.set_mesh`.
 
     Returns:
         An array of the given shape and dtype.
@@ -178,8 +178,8 @@ def logistic(
         key: random key; do not use it again.
         shape: shape of the result; `()` for a single number.
         dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
-            `toile.set_mesh`, according to which the result is divided among devices.
+        out_sharding: how the result is divided among devices: a sharding, or a `PartitionSpec` for
+            the mesh that was set with `toile.set_mesh`.
 
     Returns:
         An array of the given shape and dtype.
@@ -205,8 +205,8 @@ def cauchy(
         key: random key; do not use it again.
         shape: shape of the result; `()` for a single number.
         dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
-            `toile.set_mesh`, according to which the result is divided among devices.
+        out_sharding: how the result is divided among devices: a sharding, or a `PartitionSpec` for
+            the mesh that was set with `toile.set_mesh`.
 
     Returns:
         An array of the given shape and dtype.
@@ -234,8 +234,8 @@ def pareto(
         b: positive exponent.
         shape: shape of the result, to which `b` must broadcast; None for the shape of `b`.
         dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
-            `toile.set_mesh`, according to which the result is divided among devices.
+        out_sharding: how the result is divided among devices: a sharding, or a `PartitionSpec` for
+            the mesh that was set with `toile.set_mesh`.
 
     Returns:
         An array of the given shape and dtype.
@@ -300,8 +300,8 @@ def geometric(
         p: probability of success in one trial.
         shape: shape of the result, to which `p` must broadcast; None for the shape of `p`.
         dtype: integer dtype; None for int32 (int64 if 64-bit types are enabled).
-        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
-            `toile.set_mesh`, according to which the result is divided among devices.
+        out_sharding: how the result is divided among devices: a sharding, or a `PartitionSpec` for
+            the mesh that was set with `toile.set_mesh`.
 
     Returns:
         An array of the given shape and dtype.
@@ -341,8 +341,8 @@ def triangular(
         shape: shape of the result, to which the parameters must broadcast; None for the shape that
             they broadcast to.
         dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
-            `toile.set_mesh`, according to which the result is divided among devices.
+        out_sharding: how the result is divided among devices: a sharding, or a `PartitionSpec` for
+            the mesh that was set with `toile.set_mesh`.
 
     Returns:
         An array of the given shape and dtype.

@@ -41,8 +41,8 @@ def normal(
         shape: shape of the result; `()` for a single number.
         dtype: floating-point or complex dtype; None for float32 (float64 if 64-bit types are
             enabled).
-        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
-            `toile.set_mesh`, according to which the result is divided among devices.
+        out_sharding: how the result is divided among devices: a sharding, or a `PartitionSpec` for
+            the mesh that was set with `toile.set_mesh`.
 
     Returns:
         An array of the given shape and dtype.
@@ -105,8 +105,8 @@ def truncated_normal(
         shape: shape of the result, to which `lower` and `upper` must broadcast; None for the shape
             that they broadcast to.
         dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
-            `toile.set_mesh`, according to which the result is divided among devices.
+        out_sharding: how the result is divided among devices: a sharding, or a `PartitionSpec` for
+            the mesh that was set with `toile.set_mesh`.
 
     Returns:
         An array of the given shape and dtype.
@@ -163,7 +163,7 @@ def lognormal(
     key: Array, sigma: ArrayLike = UNIT_SCALE, shape: ShapeLike | None = None,
     dtype: DTypeLike | None = None, *, out_sharding: ShardingLike | None = None
 ) -> Array:
-    """Draw numbers whose logarithm is normally distributed with mean 0.
+    """Draw numbers whose logarithms are normally distributed with mean 0.
 
     Args:
         key: random key; do not use it again.
@@ -171,8 +171,8 @@ def lognormal(
         shape: shape of the result, to which `sigma` must broadcast; None for the shape of `sigma`.
         dtype: floating-point or complex dtype; None for float32 (float64 if 64-bit types are
             enabled).
-        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
-            `toile.set_mesh`, according to which the result is divided among devices.
+        out_sharding: how the result is divided among devices: a sharding, or a `PartitionSpec` for
+            the mesh that was set with `toile.set_mesh`.
 
     Returns:
         An array of the given shape and dtype: `exp(sigma * x)` for standard normal `x`.
@@ -204,8 +204,8 @@ def multivariate_normal(
             the dtype of `mean` and `cov`.
         method: how `cov` is factored. "cholesky" is the fastest, but the result is NaN if `cov` is
             not positive definite. "svd" and "eigh" also work for singular matrices.
-        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
-            `toile.set_mesh`, according to which the result is divided among devices.
+        out_sharding: how the result is divided among devices: a sharding, or a `PartitionSpec` for
+            the mesh that was set with `toile.set_mesh`.
 
     Returns:
         An array of shape `(*shape, n)`.
@@ -267,8 +267,8 @@ def maxwell(
         key: random key; do not use it again.
         shape: shape of the result; `()` for a single number.
         dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
-            `toile.set_mesh`, according to which the result is divided among devices.
+        out_sharding: how the result is divided among devices: a sharding, or a `PartitionSpec` for
+            the mesh that was set with `toile.set_mesh`.
 
     Returns:
         An array of the given shape and dtype.
@@ -294,8 +294,8 @@ def rademacher(
         key: random key; do not use it again.
         shape: shape of the result; `()` for a single number.
         dtype: dtype of the result; None for int32 (int64 if 64-bit types are enabled).
-        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
-            `toile.set_mesh`, according to which the result is divided among devices.
+        out_sharding: how the result is divided among devices: a sharding, or a `PartitionSpec` for
+            the mesh that was set with `toile.set_mesh`.
 
     Returns:
         An array of the given shape and dtype.
@@ -359,8 +359,8 @@ def rayleigh(
         scale: positive factor by which the numbers are multiplied.
         shape: shape of the result, to which `scale` must broadcast; None for the shape of `scale`.
         dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
-            `toile.set_mesh`, according to which the result is divided among devices.
+        out_sharding: how the result is divided among devices: a sharding, or a `PartitionSpec` for
+            the mesh that was set with `toile.set_mesh`.
 
     Returns:
         An array of the given shape and dtype.
@@ -387,8 +387,8 @@ def wald(
         mean: positive mean of the distribution.
         shape: shape of the result, to which `mean` must broadcast; None for the shape of `mean`.
         dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
-            `toile.set_mesh`, according to which the result is divided among devices.
+        out_sharding: how the result is divided among devices: a sharding, or a `PartitionSpec` for
+            the mesh that was set with `toile.set_mesh`.
 
     Returns:
         An array of the given shape and dtype.
@@ -423,8 +423,8 @@ def orthogonal(
         dtype: floating-point or complex dtype; None for float32 (float64 if 64-bit types are
             enabled).
         m: number of columns; None for `n`.
-        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
-            `toile.set_mesh`, according to which the result is divided among devices.
+        out_sharding: how the result is divided among devices: a sharding, or a `PartitionSpec` for
+            the mesh that was set with `toile.set_mesh`.
 
     Returns:
         An array of shape `(*shape, n, m)`. Its matrices have orthonormal columns, or orthonormal

@@ -20,7 +20,7 @@ class Busy(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """How to continue one prompt.
+    """Settings for generating the continuation of one prompt.
 
     Args:
         max_tokens: largest number of tokens to generate.
@@ -48,14 +48,14 @@ class Settings:
 
 
 class Generation:
-    """The tokens of one prompt, while an engine generates them.
+    """The tokens that an engine generates for one prompt.
 
     The engine calls `add` and `end`; the server calls `get` and `cancel`. All methods may be called
     from any thread.
 
     Args:
         prompt: the tokens of the prompt.
-        settings: how to continue it.
+        settings: settings for the continuation.
 
     >>> from toile.serving import Generation, Settings
     >>> one = Generation([1, 2], Settings(max_tokens=3))

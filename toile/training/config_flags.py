@@ -1,5 +1,4 @@
-"""The flags `--config=FILE` and `--config.FIELD=VALUE` of ml_collections, with shorter errors, and
-`--checks=NAMES`.
+"""The flags `--config=FILE` and `--config.FIELD=VALUE` of ml_collections, and `--checks=NAMES`.
 
 If a file or a field does not exist, the program ends without a traceback, and a one-line message
 suggests the most similar existing name. ml_collections is imported when a flag is defined.

@@ -106,8 +106,8 @@ def csv_table(
         ignore: columns to leave out, such as names and identifiers.
         categories: numeric columns to treat as categories, such as postal codes.
         missing: how to treat missing numbers. `"error"` raises an error that names the first line
-            with a missing number, `"mean"` replaces missing numbers with the mean of the column,
-            `"nan"` replaces them with NaN, and `"drop"` leaves out the rows in which they occur.
+            with a missing number. `"mean"` replaces missing numbers with the mean of the column.
+            `"nan"` replaces them with NaN. `"drop"` leaves out the rows in which they occur.
         delimiter: the character between fields.
         like: a table, such as the training data, whose columns, codes and means are also used for
             this file. If `like` is given, it replaces `target`, `ignore` and `categories`.

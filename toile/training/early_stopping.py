@@ -17,11 +17,11 @@ class EarlyStopping(struct.PyTreeNode):
     than `patience` consecutive values are not improvements, `should_stop` becomes True.
 
     Args:
-        min_delta: a value is an improvement if it is lower than the best value by more than this
-            amount.
+        min_delta: amount that a decrease from the best value must exceed to count as an
+            improvement.
         patience: number of consecutive values without improvement that are tolerated.
         best_metric: the best value so far.
-        patience_count: number of values since the best value.
+        patience_count: number of values since the last improvement.
         should_stop: whether to stop.
         has_improved: whether the last value was an improvement.
 

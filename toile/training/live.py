@@ -31,17 +31,17 @@ class Plot(MetricWriter):
 
     In a notebook, the curves appear below the running cell and are redrawn in place when there are
     new numbers, at most once every `every` seconds. Outside a notebook, nothing is drawn, but
-    `print(plot)` shows the curves as characters. If a curve has thousands of points, neighboring
-    points are averaged. If some values are not finite, the number of such values is shown below the
-    panel.
+    `print(plot)` draws the curves with text characters. If a curve has thousands of points,
+    neighboring points are averaged. If some values are not finite, the number of such values is
+    shown below the panel.
 
     Metrics whose names differ only in a prefix, such as `train/loss` and `eval/loss` or
     `train_loss` and `eval_loss`, share a panel. Every other metric has its own panel.
 
     Args:
         panels: a dict from the panels' titles to the names of their metrics. Metrics that are not
-            listed are assigned to panels as described above. If `panels` is None, no metrics are
-            listed.
+            listed are assigned to panels as described above. If `panels` is None, this applies to
+            all metrics.
         log: True if all vertical axes are logarithmic, or the titles of the panels that have a
             logarithmic vertical axis.
         size: width and height of a panel, in pixels.

@@ -29,7 +29,7 @@ __all__ = [
 
 
 class Metric(struct.PyTreeNode):
-    """Base class of metrics. Metrics are created for each batch, merged, and computed at the end.
+    """Base class of metrics, which are created for each batch, merged, and computed at the end.
 
     A subclass defines `from_model_output`, `merge` and `compute`. Merging before computing makes
     averages exact, even if batches differ in size.

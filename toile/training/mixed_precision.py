@@ -67,8 +67,8 @@ class Policy:
 
     Args:
         param_dtype: dtype in which parameters are stored. If it is a half-precision dtype and the
-            only one given, as in `Policy("bf16")`, it is the dtype of the computation instead, and
-            parameters and results stay in float32.
+            only dtype given, as in `Policy("bf16")`, it is the dtype of the computation instead,
+            and parameters and results stay in float32.
         compute_dtype: dtype in which the model computes; None for float32.
         output_dtype: dtype of the model's result; None for float32.
         overrides: a dict from path patterns to dtypes, or a sequence of pairs (pattern, dtype). A

@@ -121,8 +121,8 @@ class Report:
         """Add a picture, which is embedded as a PNG.
 
         Floats from 0 to 1, uint8 values and booleans are shown unchanged. Other numbers are scaled
-        so that the smallest is black and the largest is white. Several images are placed side by
-        side.
+        so that the smallest number is black and the largest is white. Several images are placed
+        side by side.
 
         Args:
             name: heading of the picture.
@@ -176,7 +176,7 @@ class Report:
         self._print(f"checkpoint: {newest}")
 
     def curve(self, name: str, title: str = "", *, log: bool = False) -> None:
-        """Print the curve of a metric as characters if `echo` is set.
+        """Print the curve of a metric, drawn with text characters, if `echo` is set.
 
         Args:
             name: name of the metric.

@@ -100,7 +100,7 @@ def picture(image: np.ndarray, threshold: float = 0.5) -> str:
 
     Args:
         image: array of shape (height, width).
-        threshold: pixels with values above this number are drawn.
+        threshold: value above which a pixel is drawn.
 
     Returns:
         The text.

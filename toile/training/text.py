@@ -90,7 +90,7 @@ class SentencePiece:
         return self._model.encode(text)
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """Return the text that the tokens represent, ignoring padding, end and invalid tokens."""
+        """Return the text of the tokens; padding, end and invalid tokens are ignored."""
         return self._model.decode([int(t) for t in tokens if 1 < t < self.size])
 
 

@@ -174,7 +174,8 @@ def value_and_grad(
 
     Returns:
         A pair (value, gradients). If `has_aux` is True, the value is itself a pair (value, aux). If
-        `scale` is given, the result is (new scale, whether gradients are finite, value, gradients).
+        `scale` is given, the result is (new scale, finite, value, gradients), where `finite` is
+        True if all gradients are finite.
 
     >>> from toile import optim, training
     >>> from toile.training.train_state import TrainState

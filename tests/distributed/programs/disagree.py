@@ -196,7 +196,7 @@ elif way == "goes on":  # a disagreement that is found before anything runs leav
         try:
             train(ones(shape + other))
         except RuntimeError as error:
-            assert "needed the same program on all processes" in str(error)
+            assert "needed the same program in all processes" in str(error)
         else:
             raise AssertionError("they do not agree")
         train(ones(4))

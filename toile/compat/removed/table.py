@@ -99,9 +99,10 @@ ABSENT: list[tuple[str, int, str, str]] = [
     ("jax.experimental", 2022, "global_device_array gda_serialization array",
      "use toile.Array with a sharding, and toile.make_array_from_callback"),
     ("jax.experimental", 2022, "loops", "use toile.lax.fori_loop, while_loop or scan"),
-    ("jax.experimental", 2021, "callback", "use toile.make_jaxpr and an interpreter of Programs"),
-    ("jax.experimental", 2023, "djax general_batching doubledouble",
-     "toile has no arrays whose shapes are computed"),
+    ("jax.experimental", 2021, "callback", "use toile.make_jaxpr and an interpreter for Programs"),
+    ("jax.experimental", 2023, "djax general_batching",
+     "pad arrays to shapes that are known when the function is traced"),
+    ("jax.experimental", 2023, "doubledouble", "use float64, with jax_enable_x64"),
     ("jax.lax", 2023, "infeed outfeed", "use toile.experimental.io_callback"),
     ("jax.lax", 2024, "xeinsum", "use toile.numpy.einsum with toile.lax.psum"),
 ]

@@ -164,8 +164,8 @@ def batch_norm(
 
     Args:
         scope: scope that contains the parameters `scale` and `bias` and the running averages `mean`
-            and `var`. All of them have the sizes of the feature axes.
-        x: array that has the feature axes.
+            and `var`. The shape of each of these arrays consists of the sizes of the feature axes.
+        x: array to normalize.
         use_running_average: whether to normalize with the running averages instead of the
             statistics of the batch. If False, each call updates the averages, except the call that
             creates them.
@@ -223,7 +223,7 @@ def layer_norm(
     bias_init: Callable[..., Any] = initializers.zeros,
     scale_init: Callable[..., Any] = initializers.ones,
 ) -> Any:
-    """Normalize each example over its last axis.
+    """Normalize an array over its last axis.
 
     Args:
         scope: scope that contains the parameters `scale` and `bias`, which have the size of the

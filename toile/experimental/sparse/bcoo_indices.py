@@ -236,7 +236,7 @@ def bcoo_eliminate_zeros(mat: B, nse: int | None = None) -> B:
 
     Args:
         mat: the BCOO array.
-        nse: as for `bcoo_sum_duplicates`.
+        nse: number of stored elements of the result, as in `bcoo_sum_duplicates`.
 
     Returns:
         A BCOO array with unique indices in lexicographic order.

@@ -52,8 +52,9 @@ def bcoo_dot_general(
         out_sharding: ignored.
 
     Returns:
-        A BCOO array if both operands are sparse, and a dense array otherwise. Its axes are the
-        batch axes, the other axes of `lhs` and the other axes of `rhs`.
+        A BCOO array if both operands are sparse, and a dense array otherwise. Its axes are, in this
+        order, the batch axes, the remaining axes of `lhs` and the remaining axes of `rhs`; the
+        contracted axes are absent.
 
     Raises:
         NotImplementedError: a dense axis of a sparse operand is contracted, or a batch axis of the

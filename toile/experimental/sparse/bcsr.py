@@ -145,7 +145,7 @@ def bcsr_eliminate_zeros(mat: BCSR, nse: int | None = None) -> BCSR:
 
     Args:
         mat: the BCSR array.
-        nse: as for `bcsr_sum_duplicates`.
+        nse: number of stored elements of the result, as in `bcsr_sum_duplicates`.
 
     Returns:
         A BCSR array with unique, sorted indices.

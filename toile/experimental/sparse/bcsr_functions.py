@@ -97,8 +97,8 @@ def bcsr_dot_general(
         out_sharding: ignored.
 
     Returns:
-        A dense array. Its axes are the batch axes, the other axes of `lhs` and the other axes of
-        `rhs`.
+        A dense array. Its axes are, in this order, the batch axes, the remaining axes of `lhs` and
+        the remaining axes of `rhs`; the contracted axes are absent.
     """
     if not isinstance(rhs, (np.ndarray, AnyArray)) or not isinstance(
             lhs, (BCSRStorage, np.ndarray, AnyArray)):

@@ -109,7 +109,7 @@ def lobpcg_standard(
         X: initial search directions, of shape `(n, k)`: linearly independent columns, one for each
             eigenvalue, where `0 < 5 * k < n`.
         m: maximum number of iterations.
-        tol: an eigenpair has converged if the norm of its residual is less than
+        tol: tolerance; an eigenpair has converged if the norm of its residual is less than
             `tol * 10 * n * (eigenvalue + norm(A v))`. None means the precision of the dtype.
 
     Returns:

@@ -24,11 +24,11 @@ class SparseEfficiencyError(ValueError):
 
 
 class SparseEfficiencyWarning(UserWarning):
-    """An operation stores many more elements than the sparse array has."""
+    """The warning for an operation that stores many more elements than the sparse array has."""
 
 
 class CuSparseEfficiencyWarning(SparseEfficiencyWarning):
-    """The name of a warning of JAX about cuSPARSE, which toile does not use."""
+    """A warning of JAX about cuSPARSE; it exists only for compatibility and is never issued."""
 
 
 class SparseInfo(NamedTuple):
@@ -37,7 +37,7 @@ class SparseInfo(NamedTuple):
     Args:
         shape: shape of the dense array.
         indices_sorted: whether the indices are known to be in lexicographic order.
-        unique_indices: whether no two stored elements are known to have the same index.
+        unique_indices: whether it is known that no two stored elements have the same index.
     """
 
     shape: Shape
@@ -46,7 +46,7 @@ class SparseInfo(NamedTuple):
 
 
 class BCOOProperties(NamedTuple):
-    """The numbers of axes of a BCOO array, and of stored elements.
+    """The numbers of axes and of stored elements of a BCOO array.
 
     Args:
         n_batch: number of batch axes.
@@ -62,7 +62,7 @@ class BCOOProperties(NamedTuple):
 
 
 class BCSRProperties(NamedTuple):
-    """The numbers of batch and dense axes of a BCSR array, and of stored elements.
+    """The numbers of batch axes, dense axes and stored elements of a BCSR array.
 
     Args:
         n_batch: number of batch axes.

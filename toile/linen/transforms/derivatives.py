@@ -212,7 +212,7 @@ def custom_vjp(
 
     Args:
         fn: function `f(mdl, *args)`.
-        forward_fn: function that takes the same arguments and returns the pair
+        forward_fn: function that takes the arguments of `fn` and returns the pair
             `(result, residuals)`. It is called instead of `fn` when gradients are computed.
         backward_fn: function `f(*nondiff_args, residuals, ct)`, where `nondiff_args` are the
             arguments at `nondiff_argnums` and `ct` is the cotangent of the result. It returns a

@@ -323,8 +323,8 @@ def map_variables(
             the dict of collections that the module uses.
         trans_out_fn: function `f(collections)` that takes the dict of collections that the module
             created or changed, and returns the dict of collections to store.
-        init: whether to run the module once beforehand to create its variables. It is run only if
-            some of the converted collections are mutable.
+        init: whether to run the module once beforehand to create its variables. The module is run
+            only if some of the converted collections are mutable.
         mutable: whether the module may change the converted collections.
         rngs: filter that selects the random streams visible inside the transform; True selects all.
         variables: filter that selects the collections visible inside the transform; True selects
@@ -459,7 +459,7 @@ def switch(
     all of them directly under `if self.is_initializing():`, as in the example.
 
     Args:
-        index: integer scalar. An index out of range is clamped to the first or last branch.
+        index: integer scalar. An index that is out of range selects the first or last function.
         branches: functions `f(mdl, *operands)`. Their results must have the same shapes and dtypes.
         mdl: the module.
         *operands: arguments of the functions, trees of arrays.
@@ -494,7 +494,7 @@ def switch(
 def named_call(class_fn: Callable[..., Any], force: bool = True) -> Callable[..., Any]:
     """Label a method's operations with the module's name in traced programs and profiles.
 
-    By default, all methods of modules are labeled, unless `disable_named_call` was called.
+    All methods of modules are labeled automatically, unless `disable_named_call` was called.
 
     Args:
         class_fn: method of a module.

@@ -126,7 +126,7 @@ class LARSParamState:
 
 
 class LARS(OptimizerDef):
-    """LARS, which makes the step for each array proportional to the array's norm and uses momentum.
+    """LARS: a variant of momentum whose step for each array is proportional to the array's norm.
 
     For an array `p` with gradient `g`, the learning rate is multiplied by
     `trust_coefficient * norm(p) / (norm(g) + weight_decay * norm(p) + eps)`, or by 1 if one of the

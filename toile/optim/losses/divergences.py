@@ -97,7 +97,7 @@ def generalized_kl_divergence(
     Args:
         log_predictions: logarithms of predicted weights, a floating-point array.
         targets: target weights, a floating-point array that is broadcast against the predictions.
-        axis: axis or axes along which each distribution lies.
+        axis: axis or axes over which the divergence is summed.
         where: boolean mask of the elements to include, which is broadcast against the inputs. If
             `where` is None, all elements are included.
 
@@ -124,7 +124,7 @@ def convex_kl_divergence(
     Args:
         log_predictions: logarithms of predicted weights, a floating-point array.
         targets: target weights, a floating-point array that is broadcast against the predictions.
-        axis: axis or axes along which each distribution lies.
+        axis: axis or axes over which the divergence is summed.
         where: boolean mask of the elements to include, which is broadcast against the inputs. If
             `where` is None, all elements are included.
 

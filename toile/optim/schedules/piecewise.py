@@ -135,7 +135,7 @@ def linear_onecycle_schedule(
     transition_steps: int, peak_value: ArrayLike, pct_start: float = 0.3, pct_final: float = 0.85,
     div_factor: float = 25.0, final_div_factor: float = 1e4,
 ) -> Schedule:
-    """Create a schedule that rises to a peak and falls in two parts, each a straight line.
+    """Create a schedule that rises linearly to a peak and then falls linearly in two parts.
 
     The value starts at `peak_value / div_factor`. After the peak, it falls back to this value, and
     then almost to zero, to `peak_value / (div_factor * final_div_factor)` (Smith and Topin, 2018).

@@ -57,9 +57,9 @@ def dtype(
     Args:
         tree: tree of arrays. If it has no leaves, the default floating-point dtype is returned.
         mixed_dtype_handler: what to do if the leaves have different dtypes. "promote" returns the
-            dtype to which all of them promote. "highest" and "lowest" return the dtype of one of
-            the leaves: the dtype to which all others promote, or the dtype that promotes to all
-            others. If `mixed_dtype_handler` is None, an error is raised.
+            dtype to which all of them promote. "highest" returns the leaf dtype to which all other
+            leaf dtypes promote, and "lowest" returns the leaf dtype that promotes to all others. If
+            `mixed_dtype_handler` is None, an error is raised.
 
     Returns:
         A dtype.

@@ -435,7 +435,7 @@ def _norm_power(g: Array, order: int) -> Array:
 
 
 def update_moment(updates: PyTree, moments: PyTree, decay: ArrayLike, order: int) -> PyTree:
-    """Update a moving average `m` of powers by computing `(1 - decay) * g**order + decay * m`.
+    """Update a moving average `m` of `g**order`: compute `(1 - decay) * g**order + decay * m`.
 
     Args:
         updates: tree of gradients `g`; leaves that are None stay None.
@@ -462,8 +462,8 @@ def update_moment_per_elem_norm(
         updates: tree of gradients `g`; leaves that are None stay None.
         moments: tree of averages.
         decay: decay rate of the average; values closer to 1 average over more steps.
-        order: power to which the absolute values are raised. It should be even, because real
-            gradients keep their signs when they are raised to this power.
+        order: power to which the absolute values are raised. It should be even, because for real
+            gradients, `g**order` is computed instead of `|g|**order`.
 
     Returns:
         The tree of new averages.

@@ -1,8 +1,8 @@
 """Factorizations and the solvers that use them.
 
 The functions are thin wrappers around `lax.linalg` with SciPy's argument names and shapes. They
-convert their arguments to a floating-point dtype. A right-hand side of rank 1 is one vector, and a
-right-hand side of higher rank is a matrix or a batch of matrices.
+convert their arguments to a floating-point dtype. A right-hand side with one axis is a vector. A
+right-hand side with more axes is a matrix or a batch of matrices.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def solve_triangular(a: ArrayLike, b: ArrayLike, trans: int | str = 0, lower: bo
         ValueError: `trans` is invalid.
 
     Differences:
-        SciPy raises an error if the matrix is singular. In toile, the result contains inf or NaN.
+        If the matrix is singular, SciPy raises an error, while toile's result contains inf or NaN.
 
     >>> from toile.scipy import linalg
     >>> linalg.solve_triangular(jnp.array([[2.0, 1.0], [0.0, 4.0]]), jnp.array([4.0, 8.0]))
@@ -218,7 +218,7 @@ def inv(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> A
         overwrite_a, check_finite: ignored.
 
     Returns:
-        The inverses, with the shape of `a`. The inverse of a singular matrix contains inf or NaN.
+        The inverses, with the shape of `a`. The result for a singular matrix contains inf or NaN.
 
     Differences:
         SciPy raises an error if the matrix is singular.
@@ -269,9 +269,9 @@ def schur(a: ArrayLike, output: Literal["real", "complex"] = "real") -> tuple[Ar
 
     Args:
         a: matrices of shape `(..., n, n)`, of a floating-point or complex dtype.
-        output: `"complex"` for a complex `T`, which is upper triangular. With `"real"`, the `T` of
-            a real matrix is real, and has a 2 × 2 block on its diagonal for each pair of complex
-            eigenvalues.
+        output: `"complex"` for a complex `T`, which is upper triangular; `"real"` for a real `T` if
+            `a` is real. A real `T` has a 2 × 2 block on its diagonal for each pair of complex
+            conjugate eigenvalues, and is otherwise upper triangular.
 
     Returns:
         A tuple `(T, Z)`. Both have the shape of `a`.
@@ -496,8 +496,8 @@ def solve(a: ArrayLike, b: ArrayLike, lower: bool = False, overwrite_a: bool = F
             argument is ignored unless `assume_a` is `"pos"`.
         overwrite_a, overwrite_b, debug, check_finite: ignored.
         assume_a: `"pos"` if `a` is Hermitian and positive definite, so that the faster Cholesky
-            factorization can be used. For all other values (general, symmetric and Hermitian
-            matrices), the LU factorization is used.
+            factorization can be used. With `"gen"` (general), `"sym"` (symmetric) and `"her"`
+            (Hermitian), the LU factorization is used.
 
     Returns:
         The solution. It has the shape of `b`, except that the batch axes of `a` and `b` are
@@ -507,7 +507,7 @@ def solve(a: ArrayLike, b: ArrayLike, lower: bool = False, overwrite_a: bool = F
         ValueError: `assume_a` is invalid.
 
     Differences:
-        SciPy raises an error if the matrix is singular. In toile, the result contains inf or NaN.
+        If the matrix is singular, SciPy raises an error, while toile's result contains inf or NaN.
 
     >>> from toile.scipy import linalg
     >>> linalg.solve(jnp.array([[0.0, 2.0], [1.0, 0.0]]), jnp.array([4.0, 3.0]))
@@ -575,9 +575,9 @@ def _polar_matrix(a, side, method, eps, max_iterations):
     if m < n and side == "left":
         u, h = _qdwh(_H(a), eps, max_iterations)
         return _H(u), _H(h)
-    raise NotImplementedError("method='qdwh' only supports mxn matrices where m < n where "
-                              f"side='right' and m >= n side='left', got {a.shape} with "
-                              f"side={side!r}{here()}")
+    raise NotImplementedError(
+        "polar: method='qdwh' needed m >= n for side='right', or m < n for side='left', got "
+        f"m = {m}, n = {n} and side={side!r}; use method='svd'{here()}")
 
 
 def polar(a: ArrayLike, side: Literal["right", "left"] = "right", *,
@@ -653,7 +653,7 @@ def _rsf2csf_matrix(t, z):
 
 
 def rsf2csf(T: ArrayLike, Z: ArrayLike, check_finite: bool = True) -> tuple[Array, Array]:
-    """Convert a real Schur form to a complex Schur form, whose `T` is upper triangular.
+    """Convert a real Schur form to a complex Schur form, in which `T` is upper triangular.
 
     Args:
         T, Z: real Schur form, as returned by `schur`: arrays of shape `(..., n, n)`.

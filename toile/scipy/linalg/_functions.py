@@ -79,7 +79,7 @@ def expm(A: ArrayLike, *, upper_triangular: bool = False, max_squarings: int = 1
 
     Args:
         A: matrices of shape `(..., n, n)`.
-        upper_triangular: True to promise that `A` is upper triangular, which saves work.
+        upper_triangular: whether `A` is known to be upper triangular; True saves work.
         max_squarings: maximum number of squarings. If the norm of a matrix is so large that more
             squarings would be needed, the result is NaN.
 
@@ -228,7 +228,7 @@ def funm(A: ArrayLike, func: Callable[[Array], Array],
     """Apply an analytic function to a square matrix.
 
     If `A` can be diagonalized as `V D V⁻¹`, the result is `V func(D) V⁻¹`. It is computed by
-    Parlett's recurrence, which is inaccurate if eigenvalues are close to each other.
+    Parlett's recurrence, which is inaccurate if two eigenvalues are close to each other.
 
     Args:
         A: one matrix of shape `(n, n)`, of a floating-point or complex dtype.

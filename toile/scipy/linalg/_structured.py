@@ -184,13 +184,14 @@ def companion(a: ArrayLike) -> Array:
             coefficients, and the first must not be 0.
 
     Returns:
-        Matrices of shape `(..., n, n)` with a floating-point dtype, where `n` is the degree.
+        Matrices of shape `(..., n, n)` with a floating-point or complex dtype, where `n` is the
+        degree of the polynomial.
 
     Raises:
         ValueError: there are fewer than two coefficients.
 
     Differences:
-        SciPy raises an error if the first coefficient is 0. In toile, the result contains inf or
+        If the first coefficient is 0, SciPy raises an error, while toile's result contains inf or
         NaN.
 
     >>> from toile.scipy import linalg
@@ -213,7 +214,7 @@ def fiedler(a: ArrayLike) -> Array:
     """Build a Fiedler matrix, whose elements are the absolute differences `|a[i] - a[j]|`.
 
     Args:
-        a: numbers along the last axis; leading axes are batch axes.
+        a: vectors of numbers along the last axis; leading axes are batch axes.
 
     Returns:
         Matrices of shape `(..., n, n)`.
@@ -232,7 +233,8 @@ def fiedler_companion(a: ArrayLike) -> Array:
             coefficient, and the first must not be 0.
 
     Returns:
-        Matrices of shape `(..., n, n)` with a floating-point dtype, where `n` is the degree.
+        Matrices of shape `(..., n, n)` with a floating-point or complex dtype, where `n` is the
+        degree of the polynomial.
 
     Raises:
         ValueError: there are no coefficients.
@@ -443,7 +445,7 @@ def hadamard(n: int, dtype: DTypeLike = int) -> Array:
         dtype: dtype of the elements.
 
     Returns:
-        A matrix of shape `(n, n)`, made by Sylvester's construction.
+        A matrix of shape `(n, n)`, built by Sylvester's construction.
 
     Raises:
         ValueError: `n` is not a power of 2.

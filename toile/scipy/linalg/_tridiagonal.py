@@ -140,8 +140,8 @@ def eigh_tridiagonal(d: ArrayLike, e: ArrayLike, *, eigvals_only: bool = False,
         eigvals_only: whether to return only the eigenvalues.
         select: `"a"` to compute all eigenvalues, or `"i"` to compute those whose indices are in
             `select_range`.
-        select_range: first and last index of the eigenvalues to compute. The smallest eigenvalue
-            has index 0.
+        select_range: first and last index of the eigenvalues to compute, both included. The
+            smallest eigenvalue has index 0.
         tol: absolute precision of the eigenvalues; None for the best precision that the dtype
             allows.
         key: random key, which determines the initial vectors of the iteration that finds the

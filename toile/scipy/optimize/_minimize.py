@@ -28,8 +28,9 @@ class OptimizeResults(NamedTuple):
     Args:
         x: the point that was found.
         success: whether the algorithm converged.
-        status: the reason why the algorithm stopped: 0 if it converged, 1 if it reached the maximum
-            number of iterations, and other numbers for other reasons, such as a failed line search.
+        status: number that indicates why the algorithm stopped: 0 if it converged, 1 if it reached
+            the maximum number of iterations, and other numbers for other reasons, such as a failed
+            line search.
         fun: value of the function at `x`.
         jac: gradient at `x`.
         hess_inv: estimate of the inverse Hessian; None for the limited-memory method.

@@ -28,7 +28,7 @@ def _ordered(in1, in2):
 
 def fftconvolve(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "valid"] = "full",
                 axes: AxisLike = None) -> Array:
-    """Convolve two arrays with the help of fast Fourier transforms.
+    """Convolve two arrays by fast Fourier transforms.
 
     This method is efficient if both arrays are large.
 

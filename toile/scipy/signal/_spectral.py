@@ -263,7 +263,7 @@ def stft(x: ArrayLike, fs: ArrayLike = 1.0,
          return_onesided: bool = True,
          boundary: Literal["even", "odd", "constant", "zeros"] | None = "zeros",
          padded: bool = True, axis: int = -1) -> tuple[Array, Array, Array]:
-    """Compute the short-time Fourier transform, which transforms overlapping segments of a signal.
+    """Compute the short-time Fourier transform: the transforms of overlapping segments.
 
     Args:
         x: array of samples.
@@ -482,7 +482,8 @@ def istft(Zxx: ArrayLike, fs: ArrayLike = 1.0,
         freq_axis: axis of the frequencies.
 
     Returns:
-        A tuple `(times, signal)`. `times` has the length of the first axis of the signal.
+        A tuple `(times, signal)`. `times` has the length of the first axis of the signal, even if
+        the samples are along another axis.
 
     Raises:
         ValueError: a length does not match the transform, or the two axes are the same.

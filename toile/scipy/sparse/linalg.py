@@ -177,7 +177,7 @@ def _solve(method, A, b, x0, tol, atol, maxiter, M, symmetric):
 def cg(A: ArrayLike | Callable[[PyTree], PyTree], b: PyTree, x0: PyTree | None = None, *,
        tol: float = 1e-5, atol: float = 0.0, maxiter: int | None = None,
        M: ArrayLike | Callable[[PyTree], PyTree] | None = None) -> tuple[PyTree, None]:
-    """Solve `A x = b` for Hermitian positive definite `A` by conjugate gradients.
+    """Solve `A x = b` for Hermitian positive definite `A` by the conjugate gradient method.
 
     Derivatives are those of the exact solution: they are computed by solving another linear system,
     not by differentiating the iterations.
@@ -379,8 +379,8 @@ def gmres(A: ArrayLike | Callable[[PyTree], PyTree], b: PyTree, x0: PyTree | Non
         M: preconditioner, a matrix or a function that approximates the inverse of `A`; None for no
             preconditioner.
         solve_method: `"batched"` to solve one least-squares problem per restart, or `"incremental"`
-            to update the problem with each vector, which allows the method to stop before the basis
-            is complete.
+            to update the problem after each new basis vector, which allows the method to stop
+            before the basis is complete.
 
     Returns:
         A tuple `(x, info)`. `x` has the structure of `b`. `info` is -1 if `x` contains NaN, and

@@ -1,7 +1,7 @@
 """Products with logarithms (xlogy, entr, kl_div), logit and expit, Box-Cox, and softmax.
 
-`x·log(y)` is 0 at `x = 0` for every `y`. Custom rules avoid the NaN that automatic differentiation
-would produce there.
+`x·log(y)` is 0 at `x = 0` for every `y` except NaN. Custom rules avoid the NaN that automatic
+differentiation would produce there.
 """
 
 from __future__ import annotations

@@ -417,7 +417,7 @@ def poch(z: ArrayLike, m: ArrayLike) -> Array:
     """Compute the rising factorial (Pochhammer symbol), `gamma(z + m) / gamma(z)`.
 
     Args:
-        z: first factor. For an integer `m`, the result is `z (z + 1) ... (z + m - 1)`.
+        z: first factor. For a positive integer `m`, the result is `z (z + 1) ... (z + m - 1)`.
         m: number of factors, which need not be an integer.
 
     Returns:

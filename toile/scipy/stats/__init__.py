@@ -1,9 +1,9 @@
 """Probability distributions and sample statistics, as in `jax.scipy.stats`.
 
-Each distribution is a module that contains some of the functions `pdf` and `logpdf` (`pmf` and
-`logpmf` for discrete distributions), `cdf`, `logcdf`, `sf`, `logsf`, `ppf` and `isf`. Outside the
-support, the density is 0 and its logarithm is -inf. Parameters are not checked, unless a docstring
-states that the result is NaN for invalid parameters.
+Each distribution has a module with some of the functions `pdf` and `logpdf` (`pmf` and `logpmf`
+for discrete distributions), `cdf`, `logcdf`, `sf`, `logsf`, `ppf` and `isf`. Outside the support,
+the density is 0 and its logarithm is -inf. Parameters are not checked, unless a docstring states
+that the result is NaN for invalid parameters.
 """
 
 from toile.engine.lazy import attach as _attach

@@ -54,7 +54,7 @@ def mode(a: ArrayLike, axis: int | None = 0, nan_policy: Literal["propagate"] = 
     """Find the most common value along an axis and the number of times that it occurs.
 
     If several values are equally common, the smallest is returned. NaNs count as equal to each
-    other and larger than any number.
+    other and as larger than any number.
 
     Args:
         a: array whose elements are counted.
@@ -116,7 +116,8 @@ def rankdata(a: ArrayLike,
         method: how to rank equal elements. They receive the mean (`"average"`), the smallest
             (`"min"`) or the largest (`"max"`) of the ranks that they would receive if they were
             different. `"dense"` is like `"min"`, but leaves no gaps after equal elements.
-            `"ordinal"` assigns different ranks in the order in which the elements occur in `a`.
+            `"ordinal"` gives equal elements different ranks, in the order in which they occur in
+            `a`.
         axis: axis along which elements are ranked; if None, the flattened array is ranked.
         nan_policy: only `"propagate"` is supported. If any element is NaN, all ranks are NaN.
 

@@ -199,7 +199,7 @@ class gaussian_kde:
         return factor, 1.0 / root
 
     def integrate_gaussian(self, mean: ArrayLike, cov: ArrayLike) -> Array:
-        """Integrate the product of the estimate and a normal density over all space.
+        """Integrate the product of the estimate and a normal density over the whole space.
 
         Args:
             mean: mean of the normal density, a vector of length `d`, or a number if `d` is 1.
@@ -221,7 +221,7 @@ class gaussian_kde:
         """Integrate the density over an interval; the estimate must be one-dimensional.
 
         Args:
-            low, high: numbers, the ends of the interval.
+            low, high: ends of the interval, which are numbers.
 
         Returns:
             A scalar array.
@@ -237,7 +237,7 @@ class gaussian_kde:
         return jnp.sum(self.weights * (ndtr(high) - ndtr(low)))
 
     def integrate_kde(self, other: gaussian_kde) -> Array:
-        """Integrate the product of this estimate and another estimate over all space.
+        """Integrate the product of this estimate and another estimate over the whole space.
 
         Args:
             other: another estimate, with the same number of dimensions.

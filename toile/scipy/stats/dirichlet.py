@@ -35,8 +35,8 @@ def logpdf(x: ArrayLike, alpha: ArrayLike) -> Array:
             `alpha`.
 
     Differences:
-        SciPy raises an error if `alpha` is invalid or if `x` is not on the simplex. toile does not
-        check `alpha`.
+        SciPy raises an error if `alpha` is invalid, or if a proportion is negative or the sum is
+        not 1. toile does not check `alpha`.
     """
     x, alpha = inexact("dirichlet.logpdf", jnp.asarray(x), jnp.asarray(alpha))
     if alpha.ndim != 1:
@@ -76,8 +76,8 @@ def pdf(x: ArrayLike, alpha: ArrayLike) -> Array:
             `alpha`.
 
     Differences:
-        SciPy raises an error if `alpha` is invalid or if `x` is not on the simplex. toile does not
-        check `alpha`.
+        SciPy raises an error if `alpha` is invalid, or if a proportion is negative or the sum is
+        not 1. toile does not check `alpha`.
 
     >>> from toile.scipy.stats import dirichlet
     >>> dirichlet.pdf(jnp.array([0.25, 0.75]), jnp.array([1.0, 1.0]))

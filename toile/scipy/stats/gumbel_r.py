@@ -94,7 +94,7 @@ def ppf(p: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     The result is `loc - scale * log(-log(p))`. It is NaN where `p` is not strictly between 0 and 1.
 
     Args:
-        p: probabilities, from 0 to 1.
+        p: probabilities, strictly between 0 and 1.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
