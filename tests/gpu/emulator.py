@@ -11,12 +11,14 @@ import toile
 from tests.gpu import fibers
 from toile.compiler.ir.groups import Limits
 from toile.compiler.ir.operands import Ref, Scratch
+from toile.compiler.passes.joined_parts import read_parts
 from toile.compiler.pipeline import optimize
 from toile.compiler.plan.fuse import fuse
 from toile.compiler.plan.nests import build, rounding
 from toile.engine.program import Literal
 from toile.kernels.nest import gpu as nests
 from toile.kernels.nest.gpu import can_fuse
+from toile.platforms.gpu.target import TARGET
 from toile.targets.cuda import scalars
 from toile.targets.cuda.modules import threads_of
 
@@ -99,8 +101,10 @@ def on_host(text):
 class Nests:
     """The loop nests of a Program with the launches that compute them; a `launches.Planner`."""
 
-    def __init__(self, f, *shapes, excess=True, limits=LIMITS):
+    def __init__(self, f, *shapes, excess=True, limits=LIMITS, parts=False):
         self.program = optimize(toile.make_jaxpr(f)(*shapes).jaxpr)
+        if parts:  # nests read the parts of concatenations
+            self.program, limits = read_parts(self.program, can_fuse), TARGET.limits
         self.fused = fuse(self.program, can_fuse, limits)
         self.stages, self.launches, self.kinds = [], [], []
         for group in self.fused.groups:

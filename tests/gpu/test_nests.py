@@ -105,6 +105,22 @@ def test_nvrtc_takes_the_code(name):
 # ---- meaning
 
 
+def rolled(x):
+    return sum(jnp.roll(x, k, axis) for k in (3, -1) for axis in range(x.ndim)) - x
+
+
+def rolled_rows(x):
+    y = rolled(x)
+    return (y * x).sum(1), (y * y).sum(0), nn.softmax(y)
+
+
+def joined(x, y, z):
+    """Concatenations along both axes: parts of different arrays, and parts inside others."""
+    inner = jnp.concatenate([y[:, :7], x[:, 5:], z[:, 3:9]], 1)
+    outer = jnp.concatenate([z[:9], x[:50], y[4:], x[:2]])
+    return inner * 2 + 1, outer + 3, jnp.where(outer > 0, outer, x[:1])
+
+
 def complex_functions(x, y):
     names = ("sin cos tan sinh cosh tanh asin acos atan asinh acosh atanh expm1 log1p logistic "
              "rsqrt exp log sqrt")
@@ -213,6 +229,31 @@ def test_meaning(name):
 @pytest.mark.parametrize("name", ONE_KERNEL)
 def test_one_kernel(name):
     assert Nests(*MEANING[name]).kinds == ["map"]
+
+
+PARTS = {
+    "rolled": (rolled, shape(130, 132)),
+    "rolled bfloat16": (rolled, shape(70, 40, 8, dtype=BF16)),
+    "rolled integers": (rolled, shape(131, 133, dtype=I32)),
+    "rolled rows": (rolled_rows, shape(130, 132)),
+    "joined": (joined, *[shape(130, 132)] * 3),
+    "joined bytes": (joined, *[shape(130, 132, dtype=jnp.int8)] * 3),
+}
+
+
+@on_host
+@pytest.mark.parametrize("name", PARTS)
+def test_parts_of_concatenations(name):
+    check(*PARTS[name], parts=True)
+
+
+def test_one_read_of_each_element():
+    """Of the parts of a concatenation, a thread reads the one that has its element."""
+    (launch,) = Nests(lambda x: rolled(x) + x, shape(130, 132), parts=True).launches
+    assert launch.text.count("= p") == 4
+    (launch,) = Nests(lambda *xs: jnp.concatenate(xs, 1) + 1, *[shape(99, 99)] * 4,
+                      parts=True).launches
+    assert launch.text.count("[0];") == 1
 
 
 @on_host

@@ -1,21 +1,24 @@
 """Concatenations need not be stored: loop nests can read the parts where they are.
 
-    f(concatenate(x[n:], x[:n])) = f(select(i < m, pad(x[n:]), pad(x[:n])))
+    f(concatenate(x[:n], y)) = f(select(i < n, pad(x[:n]), pad(y)))
+    f(concatenate(x[n:], x[:n])) = f(rotate(x))
 
-Loop nests read padded arrays in place, so that the concatenation, such as that of `jnp.roll`, is
-not stored. This is for devices whose nests can read elements at computed places along the innermost
+Loop nests read padded arrays in place, so that the concatenation is not stored. One that `jnp.roll`
+makes needs a single read of each element. This is for devices whose nests can read elements at computed places along the innermost
 axis.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from toile.compiler.passes.rewriter import Replacement, Rewriter, readers_of, rewrite
 from toile.engine.avals import Aval
+from toile.engine.operation import Operation
 from toile.engine.program import Atom, Equation, Literal, Program
 from toile.primitives.addresses import is_picked
 from toile.primitives.bits import Lt
@@ -30,6 +33,30 @@ SHARE = 16  # a slice is small if the whole has at least this many times its ele
 INT32 = np.dtype(np.int32)
 
 
+@dataclass(frozen=True)
+class Rotate(Operation):
+    """An array whose last `shift` elements along an axis come first."""
+
+    axis: int
+    shift: int
+    moves_elements = True
+
+    def infer(self, x: Aval) -> Aval:
+        return x
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        return xp.roll(x, self.shift, self.axis)
+
+    def picks(self, ins: Sequence[Aval], out: Aval, innermost: bool = False) -> bool:
+        return is_picked(ins[0], out, innermost) and (innermost or self.axis < out.ndim - 1)
+
+    def picked_maps(self, out: Any) -> list[Any]:
+        return [tuple(() if i == self.axis else t for i, t in enumerate(out))]
+
+    def nest_node(self, b: Any, member: Any) -> int:
+        return b.rotated(member)
+
+
 def read_parts(program: Program, can_fuse: Callable[[Equation], bool]) -> Program:
     """The Program without such concatenations; `can_fuse(e)`: whether loop nests compute `e`."""
     if all(e.op.joined_axis is None for e in program.equations):
@@ -41,7 +68,7 @@ def read_parts(program: Program, can_fuse: Callable[[Equation], bool]) -> Progra
         axis = e.op.joined_axis
         if axis is None or e.outs[0] not in wanted or not _is_worthwhile(new, e):
             return None
-        return [_selected(new, e, axis)]
+        return [_rotated(new, e, axis) or _selected(new, e, axis)]
 
     return rewrite(program, rule) if wanted else program
 
@@ -99,6 +126,24 @@ def _is_worthwhile(new: Rewriter, e: Equation) -> bool:
         return False
     made = new.producer(max(e.ins, key=lambda a: a.aval.size))
     return made is None or made.op.views_part
+
+
+def _rotated(new: Rewriter, e: Equation, axis: int) -> Atom | None:
+    """The concatenation as a rotated array, if it consists of the two parts of one."""
+    made = [new.producer(a) for a in e.ins]
+    if len(made) != 2 or not all(m is not None and m.op.views_part for m in made):
+        return None
+    (last, first), shift = made, e.ins[0].aval.shape[axis]
+    assert last is not None and first is not None
+    x, out = first.ins[0], e.outs[0].aval
+    if last.ins[0] is not x or x.aval.shape != out.shape:
+        return None
+    for part, start in ((last, out.shape[axis] - shift), (first, 0)):
+        op: Any = part.op
+        starts = tuple(start if d == axis else 0 for d in range(out.ndim))
+        if op.starts != starts or any(s != 1 for s in op.strides):
+            return None
+    return new.add(Rotate(axis, shift), [x], e, out)
 
 
 def _selected(new: Rewriter, e: Equation, axis: int) -> Atom:

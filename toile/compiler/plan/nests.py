@@ -113,6 +113,9 @@ class _Builder:
     def padded(self, member: Member) -> int:
         return picks.padded(self, member)
 
+    def rotated(self, member: Member) -> int:
+        return picks.rotated(self, member)
+
     def gathered(self, member: Member) -> int:
         return picks.gathered(self, member)
 

@@ -1,9 +1,10 @@
-"""Elements at computed places: padding and gathers of rows, inside loop nests.
+"""Elements at computed places: padding, rotations and gathers of rows, inside loop nests.
 
 A nest that reads a padded array reads the array itself, at a place that it computes, and takes the
 padding value where that is outside:
 
     pad(x, low, interior)[i] = x[(i - low) / (interior + 1)]     where that is an element of x
+    rotate(x, shift)[i]      = x[i - shift]                      or x[i - shift + len(x)]
     x[indices][i, j]         = x[clamp(indices[i]), j]
 
 The padded or gathered array is then never stored. Places are computed by ordinary nodes.
@@ -21,7 +22,7 @@ from toile.primitives.addresses import fill_number
 from toile.primitives.arrays.gather_arrays import default_fill
 from toile.primitives.bits import And, Eq, Ge, Lt, ShiftRightArithmetic
 from toile.primitives.elementwise import ConvertElementType, Div, Max, Min, SelectN
-from toile.primitives.families import Mul, Sub
+from toile.primitives.families import Add, Mul, Sub
 
 BOOL, INT32, INT64 = (np.dtype(x) for x in (np.bool_, np.int32, np.int64))
 
@@ -99,6 +100,20 @@ def _along(found: _Places, axis: int, extent: int, low: int, high: int, between:
     if high > 0:
         found.check(Lt(), place, found.number(extent))
     found.at(axis, place, extent, False, high > 0)
+
+
+def rotated(b: Any, member: Member) -> int:
+    """The node of an element of an array whose last `shift` elements along an axis come first."""
+    e = member.equation
+    x, axis, shift = e.ins[0].aval, e.op.axis, e.op.shift
+    found = _Places(b, member, _index_dtype(x.size))
+    axes = member.out[axis]
+    place = b.node(Index(axes, found.dtype)) if axes else found.number(0)
+    before = b.apply(Lt(), BOOL, place, found.number(shift))
+    after = found.apply(Sub(), place, found.number(shift))
+    wrapped = found.apply(Add(), place, found.number(x.shape[axis] - shift))
+    found.places.append((axis, found.apply(SelectN(), before, after, wrapped)))
+    return found.value(None)
 
 
 def gathered(b: Any, member: Member) -> int:

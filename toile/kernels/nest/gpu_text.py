@@ -24,9 +24,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from toile.compiler.ir.loop_nests import Access, Load, LoopNest, Reduce, Total
+from toile.compiler.ir.loop_nests import Access, Load, LoopNest, Pick, Reduce, Total
 from toile.compiler.scalar.builder import Value, is_narrow, kind
 from toile.compiler.scalar.totals import accumulator, combine, first_total
+from toile.kernels.nest.gpu_picks import Choice, Read, choices_of, reads_of
 from toile.kernels.nest.shared import Nodes
 from toile.targets.cuda.scalars import Code, Scalars, memory, register
 
@@ -73,6 +74,7 @@ class Body(Nodes):
         self.moved: set[int] = set()  # axes along which pointers have been moved
         self.guard = ""  # what is written before each store
         self.coordinates: dict[int, str] = {}  # of the row, or of the pack, by axis
+        self.choices, self.inside = choices_of(nest)
         self.code.use("Pack")
         if any(kind(a.dtype) == "c" for a in self.accesses):
             self.code.use("Pair")
@@ -282,6 +284,11 @@ class Body(Nodes):
                            self.nest.loads[operand].dtype)
 
     def pick(self, operand: int, index: Value, here: str | None) -> Value:
+        return self.k.load(self.pointer(operand), self._distance(operand, index),
+                           self.nest.loads[operand].dtype)
+
+    def _distance(self, operand: int, index: Value) -> str:
+        """The index of a picked element from the operand's pointer on."""
         terms = [index.name]
         for a in self.coordinates:
             s = self.stride(operand, a)
@@ -290,8 +297,44 @@ class Body(Nodes):
                 x = "j" if a == self.last and self.vector > 1 else ""
             if s and x:
                 terms.append(x if s == "1" else f"{x} * {s}")
-        return self.k.load(self.pointer(operand), " + ".join(terms),
-                           self.nest.loads[operand].dtype)
+        return " + ".join(terms)
+
+    def evaluate(self, nodes: Sequence[int], here: str | None) -> None:
+        super().evaluate([n for n in nodes if n not in self.inside], here)
+
+    def node(self, n: int, here: str | None) -> Value:
+        return self._chosen(self.choices[n]) if n in self.choices else super().node(n, here)
+
+    def _chosen(self, tree: Choice) -> Value:
+        """Read one of several elements."""
+        place, mask = self._place_of(tree)
+        fills = [r.fill for r in reads_of(tree) if r.fill is not None]
+        x = self.k.load(place, 0, self.dtype_of(tree))
+        return self.k.select(mask, x, self.values[fills[0]]) if mask and fills else x
+
+    def dtype_of(self, tree: Choice) -> np.dtype:
+        pick = self.nest.nodes[next(reads_of(tree)).node]
+        assert isinstance(pick, Pick)
+        return self.nest.loads[pick.operand].dtype
+
+    def _place_of(self, tree: Read | Choice) -> tuple[str, Value | None]:
+        """The address of the element to read, and whether it counts (None if always)."""
+        if isinstance(tree, Read):
+            pick = self.nest.nodes[tree.node]
+            assert isinstance(pick, Pick)
+            distance = self._distance(pick.operand, self.values[pick.index])
+            type = f"{memory(self.nest.loads[pick.operand].dtype)}*"
+            place = self.code.let(f"{type}", f"{self.pointer(pick.operand)} + ({distance})")
+            return place, None if tree.mask is None else self.values[tree.mask]
+        which = self.values[tree.which]
+        (first, inside), (second, also) = (self._place_of(t) for t in tree.reads)
+        type = f"{memory(self.dtype_of(tree))}*"
+        place = self.code.let(type, f"{which.name} ? {second} : {first}")
+        if inside is None and also is None:
+            return place, None
+        names = ["true" if m is None else m.name for m in (also, inside)]
+        mask = self.code.let("bool", f"{which.name} ? {names[0]} : {names[1]}")
+        return place, Value(mask, which.dtype)
 
     def constant(self, index: int, dtype: np.dtype) -> Value:
         return self.constants[index]

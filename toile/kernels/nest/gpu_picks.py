@@ -1,0 +1,92 @@
+"""Reads at computed places: of several that exclude each other, a kernel makes one.
+
+A rolled or concatenated array is a choice between elements of its parts,
+
+    select(c, select(inside_a, fill, a[i]), select(inside_b, fill, b[j]))
+
+of which each thread needs one. The kernel chooses the address, and then reads it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from toile.compiler.ir.loop_nests import Apply, LoopNest, Pick, Reduce, Total, levels
+from toile.primitives.elementwise import SelectN
+
+
+class Read(NamedTuple):
+    """A pick, the node of the condition under which it counts, and of the value otherwise."""
+
+    node: int
+    mask: int | None
+    fill: int | None
+
+
+class Choice(NamedTuple):
+    """The second read where the node `which` holds, and otherwise the first."""
+
+    which: int
+    reads: tuple[Read | Choice, Read | Choice]
+
+
+def reads_of(tree: Read | Choice) -> Iterator[Read]:
+    """All reads of which one is made."""
+    if isinstance(tree, Read):
+        yield tree
+    else:
+        for part in tree.reads:
+            yield from reads_of(part)
+
+
+def choices_of(nest: LoopNest) -> tuple[dict[int, Choice], set[int]]:
+    """The nodes that choose between reads, and the nodes that only such choices use."""
+    if sum(isinstance(n, Pick) for n in nest.nodes) < 2:
+        return {}, set()
+    uses, (level, varies) = _uses(nest), levels(nest)
+    trees: dict[int, Read | Choice] = {}
+    parts: dict[int, set[int]] = {}  # the nodes that each tree replaces
+    for n, node in enumerate(nest.nodes):
+        if isinstance(node, Pick):
+            trees[n], parts[n] = Read(n, None, None), set()
+        elif isinstance(node, Apply) and isinstance(node.op, SelectN) and len(node.args) == 3:
+            which, *cases = node.args
+            own = [a for a in cases if a in trees and uses[a] == 1 and a not in nest.scratch
+                   and level[a] == level[n] and varies[a] == varies[n]]
+            first, second = (trees.get(a) if a in own else None for a in cases)
+            if first is not None and second is not None and _agree(nest, first, second):
+                trees[n] = Choice(which, (first, second))
+            elif own == cases[1:] and isinstance(second, Read) and second.mask is None:
+                trees[n] = Read(second.node, which, cases[0])
+            else:
+                continue
+            parts[n] = {*own}.union(*(parts[a] for a in own))
+    made = [n for n, tree in trees.items() if isinstance(tree, Choice)]
+    inside = set().union(*(parts[n] for n in made))
+    return {n: tree for n in made if n not in inside and isinstance(tree := trees[n], Choice)}, inside
+
+
+def _uses(nest: LoopNest) -> Counter[int]:
+    """How often each node is used; nodes that are stored count as used several times."""
+    found: Counter[int] = Counter()
+    for node in nest.nodes:
+        if isinstance(node, Apply):
+            found.update(node.args)
+        elif isinstance(node, (Reduce, Total)):
+            found[node.arg] += 2
+        elif isinstance(node, Pick):
+            found[node.index] += 1
+    for n, _ in nest.stores:
+        found[n] += 2
+    return found
+
+
+def _agree(nest: LoopNest, first: Read | Choice, second: Read | Choice) -> bool:
+    """Whether all reads have one dtype in memory, and one value where they do not count."""
+    reads = [*reads_of(first), *reads_of(second)]
+    picks = [nest.nodes[r.node] for r in reads]
+    dtypes = {nest.loads[p.operand].dtype for p in picks if isinstance(p, Pick)}
+    return len(dtypes) == 1 and len({r.fill for r in reads} - {None}) <= 1
+
