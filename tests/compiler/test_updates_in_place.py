@@ -116,8 +116,9 @@ ROLLED = {
     "of a computed array": lambda x, y: jnp.roll(x * y, 3, 0) + jnp.roll(x * y, 3, 1),
     "one axis": lambda x, y: jnp.roll(x.reshape(-1), 7) - y.reshape(-1),
     "three parts": lambda x, y: jnp.concatenate([x[3:], y[1:5], x[:2]], 0)[:150] * y,
-    "sums of rows": lambda x, y: (jnp.roll(x, 3, 1) * y).sum(-1),
-    "sums of all": lambda x, y: (jnp.roll(x, 3, 0) * y).sum(),
+    # Of positive numbers: eager products are rounded, and the sum may be much smaller than they.
+    "sums of rows": lambda x, y: jnp.abs(jnp.roll(x, 3, 1) * y).sum(-1),
+    "sums of all": lambda x, y: jnp.abs(jnp.roll(x, 3, 0) * y).sum(),
     "reflected": lambda x, y: jnp.pad(x, 3, "reflect") * 2,
     "a gradient": toile.grad(
         lambda x, y: (jnp.roll(x, 1, 1) * jnp.roll(x, 1, 0) * y).sum(), (0, 1)),

@@ -4,8 +4,8 @@
     f(concatenate(x[n:], x[:n])) = f(rotate(x))
 
 Loop nests read padded arrays in place, so that the concatenation is not stored. One that `jnp.roll`
-makes needs a single read of each element. This is for devices whose nests can read elements at computed places along the innermost
-axis.
+makes needs a single read of each element. This is for devices whose nests can read elements at
+computed places along the innermost axis.
 """
 
 from __future__ import annotations

@@ -105,7 +105,8 @@ def _along(found: _Places, axis: int, extent: int, low: int, high: int, between:
 def rotated(b: Any, member: Member) -> int:
     """The node of an element of an array whose last `shift` elements along an axis come first."""
     e = member.equation
-    x, axis, shift = e.ins[0].aval, e.op.axis, e.op.shift
+    op: Any = e.op
+    x, axis, shift = e.ins[0].aval, op.axis, op.shift
     found = _Places(b, member, _index_dtype(x.size))
     axes = member.out[axis]
     place = b.node(Index(axes, found.dtype)) if axes else found.number(0)

@@ -12,7 +12,17 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from math import gcd, prod
 
-from toile.compiler.ir.loop_nests import Access, Apply, LoopNest, Loops, Place, Reduce, Total
+from toile.compiler.ir.loop_nests import (
+    Access,
+    Apply,
+    LoopNest,
+    Loops,
+    Pick,
+    Place,
+    Reduce,
+    Total,
+    levels,
+)
 from toile.compiler.ir.operands import Ref
 from toile.compiler.ir.steps import alignment
 from toile.compiler.scalar.totals import accumulator
@@ -33,6 +43,8 @@ SHARED_OF_ROWS = 96 << 10  # bytes of shared memory for several rows, which most
 MOST_WARPS = 32  # of a block
 SHORT_ROW, MANY_ROWS = 4, 1 << 15  # elements of a row that one thread adds; fewest such rows
 COMMON_ROW = 256  # elements of a row that is the same for many threads
+MANY_PICKS = 3  # elements at places of their own, of which threads read adjacent ones together
+PICKED_BYTES = 8  # of such an array that a thread then reads one by one
 FAR = 2**31 - 2**17  # indices beyond this need 64 bits
 
 
@@ -70,6 +82,9 @@ def vector_of(x: Loops, where: Refs) -> int:
         return 1
     sizes = [size for _, size in units]
     vector = 16 if max(sizes) == 1 else min(8, 16 // min(sizes))
+    picked = _picked_at_once(x.nest)
+    if len(picked) >= MANY_PICKS:
+        vector = min(vector, max(1, PICKED_BYTES // max(picked)))
     if len(operands_of(x)) > 12:  # registers are limited
         vector = min(vector, 4)
     while vector > 1:
@@ -80,6 +95,13 @@ def vector_of(x: Loops, where: Refs) -> int:
             break
         vector //= 2
     return max(vector, 1)
+
+
+def _picked_at_once(nest: LoopNest) -> list[int]:
+    """The sizes of the elements that threads read at places of their own, one by one."""
+    _, varies = levels(nest)
+    return [nest.loads[n.operand].dtype.itemsize
+            for n, v in zip(nest.nodes, varies, strict=True) if v and isinstance(n, Pick)]
 
 
 def _outer_steps(place: Place, extents: Sequence[int]) -> list[int]:
@@ -101,6 +123,8 @@ def items_of(nest: LoopNest, vector: int, moving: Callable[[Access], bool]) -> i
     """Packs that a thread loads before it uses the first."""
     loaded = vector * sum(
         a.dtype.itemsize for a in nest.loads if a.inner and moving(a) and not a.picked)
+    if _picked_at_once(nest):  # which come after the loads
+        return 1
     most = 16 if _is_costly(nest) else 32
     items = max(1, BYTES_AT_ONCE // max(loaded, 16))
     return max(1, min(items, most // vector, 4))

@@ -52,20 +52,27 @@ def choices_of(nest: LoopNest) -> tuple[dict[int, Choice], set[int]]:
         if isinstance(node, Pick):
             trees[n], parts[n] = Read(n, None, None), set()
         elif isinstance(node, Apply) and isinstance(node.op, SelectN) and len(node.args) == 3:
-            which, *cases = node.args
-            own = [a for a in cases if a in trees and uses[a] == 1 and a not in nest.scratch
-                   and level[a] == level[n] and varies[a] == varies[n]]
-            first, second = (trees.get(a) if a in own else None for a in cases)
-            if first is not None and second is not None and _agree(nest, first, second):
-                trees[n] = Choice(which, (first, second))
-            elif own == cases[1:] and isinstance(second, Read) and second.mask is None:
-                trees[n] = Read(second.node, which, cases[0])
-            else:
-                continue
-            parts[n] = {*own}.union(*(parts[a] for a in own))
-    made = [n for n, tree in trees.items() if isinstance(tree, Choice)]
+            own = {a: trees[a] for a in node.args[1:] if a in trees and uses[a] == 1
+                   and a not in nest.scratch and (level[a], varies[a]) == (level[n], varies[n])}
+            tree = _tree_of(nest, node.args, own)
+            if tree is not None:
+                trees[n], parts[n] = tree, {*own}.union(*(parts[a] for a in own))
+    made = {n: tree for n, tree in trees.items() if isinstance(tree, Choice)}
     inside = set().union(*(parts[n] for n in made))
-    return {n: tree for n in made if n not in inside and isinstance(tree := trees[n], Choice)}, inside
+    return {n: tree for n, tree in made.items() if n not in inside}, inside
+
+
+def _tree_of(
+    nest: LoopNest, args: tuple[int, ...], known: dict[int, Read | Choice]
+) -> Read | Choice | None:
+    """The tree of a selection whose cases may be trees."""
+    which, *cases = args
+    first, second = (known.get(a) for a in cases)
+    if first is not None and second is not None and _agree(nest, first, second):
+        return Choice(which, (first, second))
+    if first is None and isinstance(second, Read) and second.mask is None:
+        return Read(second.node, which, cases[0])
+    return None
 
 
 def _uses(nest: LoopNest) -> Counter[int]:
