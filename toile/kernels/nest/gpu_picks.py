@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
-from toile.compiler.ir.loop_nests import Apply, LoopNest, Pick, Reduce, Total, levels
+from toile.compiler.ir.loop_nests import Apply, LoopNest, Node, Pick, Reduce, Total, levels
 from toile.primitives.elementwise import SelectN
 
 
@@ -45,21 +45,25 @@ def choices_of(nest: LoopNest) -> tuple[dict[int, Choice], set[int]]:
     """The nodes that choose between reads, and the nodes that only such choices use."""
     if sum(isinstance(n, Pick) for n in nest.nodes) < 2:
         return {}, set()
-    uses, (level, varies) = _uses(nest), levels(nest)
+    uses, alike = _uses(nest), list(zip(*levels(nest), strict=True))
     trees: dict[int, Read | Choice] = {}
     parts: dict[int, set[int]] = {}  # the nodes that each tree replaces
     for n, node in enumerate(nest.nodes):
         if isinstance(node, Pick):
             trees[n], parts[n] = Read(n, None, None), set()
-        elif isinstance(node, Apply) and isinstance(node.op, SelectN) and len(node.args) == 3:
+        elif _selects(node):
             own = {a: trees[a] for a in node.args[1:] if a in trees and uses[a] == 1
-                   and a not in nest.scratch and (level[a], varies[a]) == (level[n], varies[n])}
+                   and a not in nest.scratch and alike[a] == alike[n]}
             tree = _tree_of(nest, node.args, own)
             if tree is not None:
                 trees[n], parts[n] = tree, {*own}.union(*(parts[a] for a in own))
     made = {n: tree for n, tree in trees.items() if isinstance(tree, Choice)}
     inside = set().union(*(parts[n] for n in made))
     return {n: tree for n, tree in made.items() if n not in inside}, inside
+
+
+def _selects(node: Node) -> TypeGuard[Apply]:
+    return isinstance(node, Apply) and isinstance(node.op, SelectN) and len(node.args) == 3
 
 
 def _tree_of(
