@@ -46,7 +46,7 @@ def jet(
     fun: Callable[..., PyTree], primals: Sequence[ArrayLike],
     series: Sequence[Sequence[ArrayLike]], factorial_scaled: bool = True, **_: Any,
 ) -> tuple[PyTree, PyTree]:
-    """Compute high-order derivatives of a function along a curve.
+    """Compute higher-order derivatives of a function along a curve.
 
     Each argument of `fun` is a polynomial in one variable `t`. The results are the derivatives of
     `fun` with respect to `t` at `t = 0`.
