@@ -48,8 +48,8 @@ print("label:", train["label"][0])
 
 # %% [markdown]
 # A `Loader` creates batches from arrays and uses a random key to shuffle the examples differently
-# in each epoch. `transform` runs in the loader's background thread, so the next batches are
-# prepared while the network trains.
+# in each epoch. The function passed as `transform` runs in the loader's background thread, so the
+# next batches are prepared while the network trains.
 
 # %%
 from toile import random
@@ -140,9 +140,11 @@ state = TrainState.create(apply_fn=model.apply, params=params, tx=optim.adam(rat
 # %% [markdown]
 # ## Evaluation
 #
-# A metric is a small tree of arrays that accumulates values over batches. `last="pad"` pads the
-# last batch, so that all batches have the same shape and the evaluation step is compiled only once.
-# The loader also adds a `mask`, which excludes the padding from the averages.
+# A metric is a small tree of arrays that accumulates values over batches. With `last="pad"`, the
+# loader pads the last batch, so that all batches have the same shape and the evaluation step is
+# [traced only once](sharp-bits.md#a-function-is-traced-again-for-each-new-shape). The loader also
+# adds a `mask` to each batch; we pass this mask to the metrics to exclude the padding from the
+# averages.
 
 # %%
 from toile.training.metrics import Accuracy, Average, Collection
@@ -219,7 +221,7 @@ assert evaluate(restored) == results
 # ## What to read next
 #
 # `my_project` contains a complete version of this program, with command-line flags, a progress bar
-# and TensorBoard logs. It can also resume an interrupted run exactly.
+# and TensorBoard logs. The complete program can also resume an interrupted run exactly.
 # `pip install -r requirements.txt` installs the packages that the program needs, and
 # `python -m mnist.main` runs it. (In a clone of the repository, `make mnist` does both.) [Customizing
 # a training loop](forking.md) shows how to change the program, and [modules](modules.md) and [the

@@ -5,9 +5,9 @@
 #
 # toile has three central tools. Each of them takes a function and returns a new function: `grad`
 # returns the gradient of the function, `jit` returns a compiled version, and `vmap` returns a
-# version that works on a whole batch. This page introduces them one at a time on a single problem,
-# fitting a curve to noisy measurements, and then combines them. You need to know Python and a
-# little NumPy.
+# version that works on a whole batch. This page introduces the three tools one at a time on a
+# single problem (fitting a curve to noisy measurements), and then combines them. You need to know
+# Python and a little NumPy.
 #
 # ## The problem
 #
@@ -39,8 +39,8 @@ guess = {"a": 1.0, "d": 0.1, "w": 2.7}
 print(f"loss of the guess: {loss(guess, t, y):.3f}")
 
 # %% [markdown]
-# These are ordinary Python functions. `toile.numpy` provides NumPy's functions, and you can pass
-# NumPy arrays to them directly.
+# `swing` and `loss` are ordinary Python functions. `toile.numpy` provides NumPy's functions, and
+# you can pass NumPy arrays to these functions directly.
 #
 # ## grad: which way is down?
 #
@@ -211,7 +211,7 @@ assert suspicious == [10, 33, 60]
 # %% [markdown]
 # We leave these three measurements out and fit the curve again, this time from many initial guesses
 # at once. The fit from one guess is a loop, and `lax.fori_loop` makes this loop part of the
-# compiled program. `vmap` runs it for 40 guesses of the frequency at the same time.
+# compiled program. `vmap` runs the fit for 40 guesses of the frequency at the same time.
 
 # %%
 from toile import lax

@@ -49,9 +49,9 @@ h = jnp.ones(3, jnp.bfloat16)
 # %% [markdown]
 # ## Derivatives
 #
-# `grad` takes a function and returns a new function, which computes the gradient with respect to
-# the first argument. That argument may be an array or a tree: nested dicts, lists, tuples and
-# dataclasses that contain arrays.
+# `grad` takes a function and returns a new function, which computes the gradient of the original
+# function with respect to its first argument. That argument may be an array or a tree: nested
+# dicts, lists, tuples and dataclasses that contain arrays.
 
 
 # %%
@@ -217,9 +217,9 @@ toile.tree.map(jnp.shape, params)
 # %% [markdown]
 # ## Common pitfalls
 #
-# **Side effects happen during tracing.** `step` above printed once for each trace, not in each of
-# its two hundred calls. To print in every call, use `toile.debug.print`. Do not store a tracer in a
-# list or a global variable: using it after tracing raises an error.
+# **Side effects happen during tracing.** `step` above printed once for each trace, not in each
+# call. To print in every call, use `toile.debug.print`. Do not store a tracer in a list or a global
+# variable: using it after tracing raises an error.
 
 # %%
 kept = []
@@ -241,8 +241,8 @@ except toile.errors.UnexpectedTracerError as error:
 
 # %% [markdown]
 # **Python's `if` does not work on traced values**, because a tracer has no value. Use `jnp.where`
-# or `lax.cond`, or make the argument static. A function with a static argument is compiled
-# separately for each value of that argument.
+# or `lax.cond`, or make the argument static. A function with a static argument is traced separately
+# for each value of that argument.
 
 
 # %%
@@ -269,8 +269,8 @@ toile.jit(lambda v: jnp.nonzero(v, size=4, fill_value=-1)[0])(v)
 # %% [markdown]
 # **Out-of-range indices cause a warning, not an error**, if they are in an array. As in JAX,
 # reading at an invalid index uses the nearest valid index instead, and writing to an invalid index
-# does nothing. Inside `with toile.checks("index"):`, an out-of-range index raises an error. A
-# Python integer that is out of range raises an error.
+# does nothing. Inside `with toile.checks("index"):`, an out-of-range index raises an error. Reading
+# `v[i]` raises an error even without these checks if `i` is a Python integer that is out of range.
 
 # %%
 print(v[jnp.array([0, 99])], v.at[jnp.array([0, 99])].set(1))
@@ -284,9 +284,9 @@ with toile.enable_x64():
     print(jnp.linspace(0, 1, 3).dtype)
 
 # %% [markdown]
-# **An unused branch can make a gradient NaN.** `where` computes both branches and multiplies the
-# derivative of the unused branch by 0. If that derivative is infinite or NaN, the product is NaN.
-# Replace the input of the operation too, not only its result:
+# **An unused branch can make a gradient NaN.** With `where`, both branches are computed, and the
+# derivative of the unused branch is multiplied by 0. If that derivative is infinite or NaN, the
+# product is NaN. Replace the input of the operation too, not only its result:
 
 # %%
 bad = lambda x: jnp.where(x > 0, jnp.sqrt(x), 0.0)

@@ -83,7 +83,7 @@ layer.apply(variables, jnp.array([[1.0, 2.0]])).shape
 #
 # Modules can contain modules. `nn.Dropout` sets randomly chosen elements of its input to zero, but
 # only during training. The caller of the model therefore specifies whether the model is being
-# trained, and passes a random key for dropout.
+# trained and, during training, passes a random key for dropout.
 
 
 # %%

@@ -3,7 +3,7 @@
 # %% [markdown]
 # # Sequences: recurrent networks with scan
 #
-# Measurements over time, text and music are sequences: their elements are in a fixed order, and
+# Text, music and measurements over time are sequences: their elements are in a fixed order, and
 # each element depends on the elements before it. A recurrent network reads a sequence step by step
 # and keeps a summary of what it has read. This page explains `scan`, the loop behind such networks,
 # and then trains a network that forecasts waves. The waves are generated, so everything runs in a
@@ -194,9 +194,9 @@ assert reached < 0.01
 # ## Continue a wave
 #
 # To forecast many values, the network first reads the beginning of a wave and then its own
-# predictions: each prediction becomes the next input. A second scan computes these predictions. It
-# carries the cell's state and the last prediction. It has no elements to read, so `xs` is None, and
-# `length` sets the number of steps.
+# predictions: each prediction becomes the next input. One scan reads the beginning, and a second
+# scan computes the predictions. The second scan carries the cell's state and the last prediction.
+# It has no elements to read, so `xs` is None, and `length` sets the number of steps.
 
 
 # %%
@@ -248,7 +248,7 @@ assert errors["network"] < errors["last value repeated"] / 2
 # - `nn.RNN(..., return_carry=True)` with `seq_lengths=` also returns the carried value after the
 #   last real element of each sequence, which a sequence classifier needs. `nn.Bidirectional` reads
 #   sequences in both directions.
-# - [Transformations](transformations.md#loops-and-branches) describes the other loops, such as
+# - [Transformations](transformations.md#loops-and-branches) describes other loops, such as
 #   `while_loop` and `fori_loop`.
 # - The examples [seq2seq](examples/seq2seq/README.md) and [lm1b](examples/lm1b/README.md) train
 #   larger networks on text.

@@ -32,8 +32,9 @@ class ToileError(Exception):
 class UnreadableFileError(ToileError, ValueError):
     """A file or a bytes object cannot be read because it is damaged or has a different format.
 
-    All of toile's file readers report invalid contents with this error. Errors from the operating
-    system, for example for a missing file or a missing permission, are passed on unchanged.
+    toile's file readers report invalid contents with this error, except that a checkpoint whose
+    checksum is wrong causes a `CorruptedCheckpointError`. Errors from the operating system, for
+    example for a missing file or a missing permission, are passed on unchanged.
     `UnreadableFileError` is also a ValueError.
 
     Broken::
