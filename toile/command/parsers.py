@@ -290,8 +290,8 @@ def _export(commands: Any) -> Parser:
     parser.add_argument("--params", metavar="FILE",
                         help="a file of weights, which become the first argument of the function")
     parser.add_argument("--free-batch", action="store_true",
-                        help="accept any size of the first axis of the first argument (with --params, "
-                             "the first one after the parameters)")
+                        help="accept any size of the first axis of the first argument "
+                             "(with --params, of the first one after the parameters)")
     parser.add_argument("--processor", metavar="NAME", type=OneOf(PROCESSORS),
                         help="the processors that can run a C library: "
                         f"{', '.join(PROCESSORS)} (default: x86-64-v3 or armv8-a)")

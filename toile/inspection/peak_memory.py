@@ -150,8 +150,8 @@ class MemoryPlan:
             f"{amount(self.constants, 'B')}, temporaries {amount(self.temporaries, 'B')})",
         ]
         if passes:
-            lines.append(f"temporaries need the most memory in step {self.peak_step + 1} of {self.steps}; at "
-                         f"most {passes}")
+            lines.append(f"temporaries need the most memory in step {self.peak_step + 1} of "
+                         f"{self.steps}; at most {passes}")
         if self.donated and self.in_place:
             lines.append(f"donated: {amount(self.donated, 'B')} of arguments, of which results "
                          f"overwrite {amount(self.in_place, 'B')}")

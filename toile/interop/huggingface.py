@@ -153,7 +153,8 @@ def save(
     """Write a folder that `transformers` and `load` can read.
 
     If a model was loaded in its original dtype and not changed, its weights are bit-for-bit
-    identical to those in the original files. Older safetensors files of weights in the folder are removed.
+    identical to those in the original files. Older safetensors files of weights in the folder
+    are removed.
 
     Args:
         folder: path of the folder, which is created if it does not exist.
