@@ -14,8 +14,9 @@ HEAD = """# Examples
 These are complete programs that you can copy and change. `toile new NAME my_project` copies an
 example and its data into a new project; nothing is downloaded. In most examples, the file
 `train.py` contains the training step, loop and evaluation; [customizing a training
-loop](../forking.md) shows how to change them. In a clone of the repository, `make example-NAME` runs one example and
-`make examples` runs all of them, with the hyperparameters and results that are listed here.
+loop](../forking.md) shows how to change them. In a clone of the repository, `make example-NAME`
+runs one example and `make examples` runs all of them, with the hyperparameters and results that
+are listed here.
 """
 
 
