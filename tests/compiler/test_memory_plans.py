@@ -404,7 +404,8 @@ def test_text_and_html():
     p = toile.plan(f, memory=1e8)(*args)
     text = str(p)
     for part in ("step on cpu: peak ", "temporaries need the most memory in step",
-                 "largest buffers", "by module", "by line", "(nn.remat or toile.checkpoint) would save",
+                 "largest buffers", "by module", "by line",
+                 "(nn.remat or toile.checkpoint) would save",
                  "Blocks/layer_* (each of 3)", "a batch of ", "(now 64, axis 0 of x)"):  # fmt: skip
         assert part in text, part
     assert re.search(r"float32\[64,256\] +temporary, forward", text)

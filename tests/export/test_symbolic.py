@@ -70,7 +70,7 @@ COUNTS = {
     "geomspace": lambda x: jnp.geomspace(1, 10, x.shape[0]),
     "logspace": lambda x: jnp.logspace(1, 2, x.shape[0]),
     "windows": lambda x: [f(x.shape[0]) for f in (jnp.hanning, jnp.hamming, jnp.blackman,
-                                                  jnp.bartlett)],
+                                                  jnp.bartlett)] + [jnp.kaiser(x.shape[0], 3.0)],
     "deviations": lambda x: (x.std(0, ddof=1), jnp.cov(x.T), x / float(x.shape[0] - 1)),
     "logarithm": lambda x: x * math.log(3 * x.shape[0] + 1) / math.sqrt(x.shape[0] + 2),
     "number of NumPy": lambda x: x * np.float32(x.shape[0] - 1),

@@ -35,6 +35,7 @@ _MOST_DIVISOR = 32
 # Functions of sizes that programs compute in Python, and their inverses.
 _FUNCTIONS: tuple[tuple[str, Callable[[float], float], Callable[[float], float]], ...] = (
     ("{}", lambda n: n, lambda x: x),
+    ("({}) / 2", lambda n: n / 2, lambda x: 2 * x),
     ("1 / ({})", lambda n: 1 / n, lambda x: 1 / x),
     ("sqrt({})", math.sqrt, lambda x: x * x),
     ("1 / sqrt({})", lambda n: 1 / math.sqrt(n), lambda x: 1 / (x * x)),
