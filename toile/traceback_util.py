@@ -36,7 +36,7 @@ class UnfilteredStackTrace(Exception):
 
 
 def register_exclusion(path: str) -> None:
-    """Treat the files under a folder as module code, which is hidden from tracebacks.
+    """Omit the files in a folder from tracebacks, as toile's own files are omitted.
 
     Args:
         path: folder with the files.

@@ -403,10 +403,10 @@ def glorot_normal(
     in_axis: int | Sequence[int] = -2, out_axis: int | Sequence[int] = -1,
     batch_axis: int | Sequence[int] = (), dtype: DTypeLike | None = None
 ) -> Initializer:
-    """Build an initializer that draws normal numbers with variance `2 / (inputs + outputs)`.
+    """Build an initializer that draws normally distributed numbers.
 
-    The normal distribution is truncated. The initializer keeps the variance of activations and
-    gradients similar across layers. It is also called Xavier normal initialization, and equals
+    Their variance is `2 / (inputs + outputs)`, and their distribution is truncated. The initializer
+    keeps the variance of activations and gradients similar across layers. It is also called Xavier normal initialization, and equals
     `variance_scaling(1.0, "fan_avg", "truncated_normal")`.
 
     Args:
@@ -457,7 +457,7 @@ def lecun_normal(
     in_axis: int | Sequence[int] = -2, out_axis: int | Sequence[int] = -1,
     batch_axis: int | Sequence[int] = (), dtype: DTypeLike | None = None
 ) -> Initializer:
-    """Build an initializer that draws normal numbers with variance `1 / inputs`.
+    """Build an initializer that draws from a normal distribution with variance `1 / inputs`.
 
     The normal distribution is truncated. The initializer keeps the variance of activations similar
     across layers. It equals `variance_scaling(1.0, "fan_in", "truncated_normal")`.
@@ -509,7 +509,7 @@ def he_normal(
     in_axis: int | Sequence[int] = -2, out_axis: int | Sequence[int] = -1,
     batch_axis: int | Sequence[int] = (), dtype: DTypeLike | None = None
 ) -> Initializer:
-    """Build an initializer that draws normal numbers with variance `2 / inputs`.
+    """Build an initializer that draws from a normal distribution with variance `2 / inputs`.
 
     The normal distribution is truncated. The initializer suits layers that are followed by `relu`.
     It is also called Kaiming normal initialization, and equals

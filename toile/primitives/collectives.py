@@ -123,7 +123,7 @@ def _ungrouped(x: Any, groups: tuple[tuple[int, ...], ...]) -> Any:
 
 @dataclass(frozen=True)
 class AllReduce(_OverAxes):
-    """The sum, maximum or minimum over named axes, which every example receives."""
+    """The sum, maximum or minimum over named axes; every example receives the result."""
 
     kernel_family = "collectives.all_reduce"
     name = "psum"

@@ -42,7 +42,8 @@ class QuantizedArray:
             broadcast to the shape of the array. For example, there may be one factor for each input
             of a product.
         bits: number of bits of an element, 8 or 4.
-        group: number of neighbors along `axis` that share a scale. The last group may be shorter.
+        group: number of adjacent elements along `axis` that share a scale. The last group may
+            be shorter.
         length: length of the array along `axis`.
         axis: the axis of the groups, counted from the end: a negative number.
         dtype: dtype of the numbers that the array represents.

@@ -45,8 +45,8 @@ def quantize(
         select: one or more globs that match the paths of the parameters to quantize. `*` matches
             any characters within one name, and `**` matches any number of names.
         bits: number of bits of an element, 8 or 4.
-        group: number of neighbors along `axis` that share a scale; None for all elements along the
-            axis. The last group may be shorter.
+        group: number of adjacent elements along `axis` that share a scale; None for all
+            elements along the axis. The last group may be shorter.
         axis: the axis of the groups. If None, the last axis is used for parameters that are named
             "embedding", and otherwise the longest of all axes except the last. For kernels that
             `nn.scan` or `nn.vmap` has stacked, pass the axis.

@@ -147,8 +147,8 @@ def quantize_array(
     Args:
         w: floating-point array.
         bits: number of bits of an element, 8 or 4.
-        group: number of neighbors along `axis` that share a scale; None for all elements along the
-            axis. The last group may be shorter.
+        group: number of adjacent elements along `axis` that share a scale; None for all
+            elements along the axis. The last group may be shorter.
         axis: the axis of the groups. In products, this should be the axis that is summed over.
         symmetric: whether the range of each group is symmetric about 0. If False, each group also
             has a zero point, and its range extends from its smallest to its largest number.
