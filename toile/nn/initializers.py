@@ -406,8 +406,8 @@ def glorot_normal(
     """Build an initializer that draws normally distributed numbers.
 
     Their variance is `2 / (inputs + outputs)`, and their distribution is truncated. The initializer
-    keeps the variance of activations and gradients similar across layers. It is also called Xavier normal initialization, and equals
-    `variance_scaling(1.0, "fan_avg", "truncated_normal")`.
+    keeps the variance of activations and gradients similar across layers. It is also called Xavier
+    normal initialization, and equals `variance_scaling(1.0, "fan_avg", "truncated_normal")`.
 
     Args:
         in_axis: axis or axes of the parameter that correspond to the inputs.
