@@ -17,7 +17,7 @@ import toile.numpy as jnp
 from toile import lax
 from toile.compat.faces.jax.extend import core as face
 from toile.compat.faces.jax.extend.core import primitives
-from toile.compat.faces.jax.interpreters import ad
+from toile.compat.faces.jax.interpreters import ad, batching, mlir
 from toile.core import Literal
 from toile.engine import extra_warnings
 from toile.errors import OutOfBoundsWarning
@@ -203,6 +203,97 @@ def test_type_rules_receive_shaped_arrays(call):
     assert kinds_seen(call) == {toile.core.ShapedArray}
     made = toile.core.ShapedArray((2,), "float32").update(shape=(3,))
     assert type(made) is toile.core.ShapedArray and made == toile.typeof(jnp.ones(3))
+
+
+# ------------------------------------------------------------------ primitives, compiled
+
+
+def lowered(calls, multiple=False):
+    """A primitive whose implementation notes its calls, and is compiled as a function."""
+    made = face.Primitive("lowered")
+    made.multiple_results = multiple
+
+    def results(x, *, times):
+        y = jnp.cumsum(x) * times
+        return [y, y.sum()] if multiple else y
+
+    def types(x, *, times):
+        y = toile.core.ShapedArray(x.shape, x.dtype)
+        return [y, toile.core.ShapedArray((), x.dtype)] if multiple else y
+
+    made.def_impl(lambda x, *, times: calls.append(x) or results(x, times=times))
+    made.def_abstract_eval(types)
+    ad.primitive_jvps[made] = lambda xs, ts, **params: (
+        made.bind(*xs, **params), made.bind(*ts, **params))
+    batching.primitive_batchers[made] = lambda args, dims, **params: (
+        toile.vmap(lambda x: results(x, **params), in_axes=dims[0])(args[0]),
+        [0, 0] if multiple else 0)
+    mlir.register_lowering(made, mlir.lower_fun(results, multiple_results=multiple))
+    return made
+
+
+PLACES = {
+    "jit": lambda f: toile.jit(f),
+    "call": lambda f: toile.jit(lambda x: toile.jit(f)(x) + 0),
+    "scan": lambda f: lambda x: lax.scan(lambda c, _: (f(c), None), x, length=2)[0],
+    "while": lambda f: lambda x: lax.while_loop(lambda c: c.sum() < 99, f, x),
+    "cond": lambda f: toile.jit(lambda x: lax.cond(x[0] > 0, f, jnp.negative, x)),
+    "checkpoint": lambda f: toile.jit(toile.checkpoint(f)),
+    "vmap": lambda f: lambda x: toile.jit(toile.vmap(f))(jnp.stack([x, x + 1])),
+    "jvp": lambda f: lambda x: toile.jit(lambda x: toile.jvp(f, (x,), (x,)))(x),
+}
+
+
+@pytest.mark.parametrize("multiple", [False, True], ids=["one result", "several results"])
+@pytest.mark.parametrize("place", PLACES)
+def test_a_primitive_is_compiled_as_its_lowering(place, multiple):
+    """Compiled code contains no Python calls of the implementation, and gives the same numbers."""
+    calls, seen = [], []
+    primitive = lowered(calls, multiple)
+
+    def f(x):
+        out = primitive.bind(x, times=2.0)
+        return out[0] + out[1] if multiple else out
+
+    def plain(x):
+        y = jnp.cumsum(x) * 2
+        return y + y.sum() if multiple else y
+
+    for g, found in ((f, seen), (plain, seen)):
+        run = PLACES[place](g)
+        found.append([toile.tree.leaves(run(jnp.array(X[1]))) for _ in range(3)])
+    np.testing.assert_allclose(np.array(seen[0]), np.array(seen[1]), rtol=1e-6)
+    assert not calls
+    f(jnp.array(X[1]))
+    assert len(calls) == 1  # outside of compiled code, the implementation runs
+
+
+@pytest.mark.parametrize("rule", ["none", "one platform", "other", "closes over an array"])
+def test_other_primitives_run_their_implementation(rule):
+    calls, held = [], jnp.ones(3)
+    primitive = lowered(calls)
+    mlir.register_lowering(primitive, lambda ctx, x, **params: [x])
+    if rule == "one platform":
+        mlir.register_lowering(primitive, mlir.lower_fun(lambda x, times: x), platform="tpu")
+    elif rule == "closes over an array":
+        mlir.register_lowering(primitive, mlir.lower_fun(lambda x, times: x + held, False))
+    elif rule == "none":
+        primitive = doubled()
+        assert float(toile.jit(lambda x: primitive.bind(x, times=2))(jnp.array(X))) == 30
+        return
+    out = toile.jit(lambda x: primitive.bind(x, times=2.0))(jnp.ones(3))
+    assert out.tolist() == [2, 4, 6] and len(calls) == 1
+
+
+def test_lowerings_of_keys():
+    primitive = face.Primitive("drawn")
+    primitive.def_abstract_eval(lambda key: toile.core.ShapedArray((2,), "float32"))
+    primitive.def_impl(lambda key: toile.random.normal(key, (2,)))
+    mlir.register_lowering(
+        primitive, mlir.lower_fun(lambda key: toile.random.normal(key, (2,)), False))
+    key = toile.random.key(3)
+    found = toile.jit(lambda key: primitive.bind(toile.random.fold_in(key, 1)))(key)
+    np.testing.assert_array_equal(found, primitive.bind(toile.random.fold_in(key, 1)))
 
 
 def donated(x):

@@ -12,6 +12,7 @@ import toile
 import toile.numpy as jnp
 from tests.cases_control import ROWS
 from tests.closeness import nearly_equal
+from toile.compat.faces.jax.extend.core import Primitive
 from toile.engine.devices import Device
 from toile.engine.platform_registry import FEW, platform_of, registry
 from toile.platforms.base import ArrayElsewhere, Platform, ShardedElsewhere
@@ -247,6 +248,22 @@ def test_a_training_step(toy):
                    on_host(step(w, x)))
     toile.clear_caches()
     assert float(step(*there)[0]) == float(got[0])
+
+
+@pytest.mark.parametrize("multiple", [False, True])
+def test_results_of_a_package_that_are_on_a_device(toy, multiple):
+    """A primitive's implementation, run as a step of a Program, may compute on any device."""
+    primitive = Primitive("there")
+    primitive.multiple_results = multiple
+    primitive.def_abstract_eval(lambda x: [x] if multiple else x)
+
+    def there(x):
+        y = toile.device_put(x, toy.made[-1]) + 1
+        return [y] if multiple else y
+
+    primitive.def_impl(there)
+    x, out = np.ones(3, np.float32), toile.jit(primitive.bind)(np.ones(3, np.float32))
+    np.testing.assert_array_equal(*toile.tree.leaves(out), x + 1)
 
 
 @pytest.mark.parametrize("toy", [2], indirect=True, ids=["two devices"])
