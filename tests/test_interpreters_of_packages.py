@@ -4,6 +4,7 @@ Packages interpret Programs by JAX's names, define primitives, run their tests w
 turn warnings into errors.
 """
 
+import importlib
 import subprocess
 import sys
 import warnings
@@ -15,15 +16,17 @@ import pytest
 import toile
 import toile.numpy as jnp
 from toile import lax
+from toile.compat.faces.jax import api_util, linear_util
 from toile.compat.faces.jax.extend import core as face
 from toile.compat.faces.jax.extend.core import primitives
-from toile.compat.faces.jax.interpreters import ad, batching, mlir
+from toile.compat.faces.jax.interpreters import ad, batching, mlir, partial_eval
 from toile.core import Literal
 from toile.engine import extra_warnings
 from toile.errors import OutOfBoundsWarning
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 OFFSET = np.float32([1, 2, 3])
+FACE = "toile.compat.faces.jax"
 
 
 def with_custom_rule(lib, kind):
@@ -158,6 +161,152 @@ def test_symbolic_zeros_are_nodes_without_leaves(kind):
     assert not toile.tree.leaves(zero)
     _, passed = toile.vmap(lambda x, t: (x, t), in_axes=(0, [None]))(jnp.ones(2), [zero])
     assert type(passed[0]) is kind and passed[0].aval == zero.aval
+
+
+# ------------------------------------------------------------------ changed Programs
+
+
+@pytest.mark.parametrize("name", CARRIERS)
+def test_parts_of_programs_can_be_replaced(name):
+    """Copies with the same parts, or with parameters that are bound anew, compute the same."""
+    closed = toile.make_jaxpr(CARRIERS[name](toile))(jnp.array(X))
+    want = closed.jaxpr, toile.core.eval_jaxpr(closed.jaxpr, closed.consts, jnp.array(X))
+    for change in (
+        lambda e: e.replace(), lambda e: e.replace(params=dict(e.params)),
+        lambda e: e.replace(primitive=e.primitive, invars=e.invars, outvars=e.outvars),
+    ):
+        copy = closed.jaxpr.replace(eqns=[change(e) for e in closed.jaxpr.eqns])
+        whole = closed.replace(jaxpr=copy)
+        assert copy is not closed.jaxpr and closed.jaxpr is want[0]
+        assert len(copy.constvars) == len(closed.jaxpr.constvars)
+        got = toile.core.eval_jaxpr(whole.jaxpr, whole.consts, jnp.array(X))
+        for a, b in zip(got, want[1], strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_replaced_parts():
+    held = jnp.array(OFFSET)
+    closed = toile.make_jaxpr(lambda x, y: (lax.reduce_sum(x + held, (0,)), y * 2))(held, held)
+    total, double = closed.jaxpr.outvars
+    assert face.jaxpr_as_fun(closed.map_jaxpr(
+        lambda p: p.replace(outvars=[double])))(held, held)[0].tolist() == [2, 4, 6]
+    fewer = closed.jaxpr.replace(
+        outvars=[total], invars=closed.jaxpr.invars[:1], eqns=closed.jaxpr.eqns[:2])
+    assert float(toile.core.eval_jaxpr(fewer, closed.consts, held)[0]) == 12
+    other = closed.replace(consts=[held * 0])
+    assert float(face.jaxpr_as_fun(other)(held, held)[0]) == 6
+    summed = closed.eqns[1]
+    assert summed.replace(params={**summed.params, "axes": (0,)}).op == summed.op
+    product = summed.replace(primitive=lax.reduce_prod_p)
+    assert product.op.name == "reduce_prod" and product.outvars == summed.outvars
+    for part in (closed.jaxpr, summed):
+        with pytest.raises(TypeError, match="needed .*, got .'color'."):
+            part.replace(color=1)
+    aval = toile.typeof(jnp.int32(1))
+    assert aval.to_ct_aval() == aval.at_least_vspace() == aval.to_tangent_aval()
+    assert aval.update_weak_type(True).weak_type and not aval.weak_type
+
+
+# ------------------------------------------------------------------ names of jax.interpreters
+
+
+def public(module):
+    """The names of functions and tables of a module of JAX."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return {n for n in dir(module) if n[0] != "_" and hasattr(module, n)}
+
+
+# What toile has no counterpart of: JAX's own traces, its rules for call primitives and devices.
+ABSENT = {
+    "ad": "JVPTrace add_jaxvals_p annotations jvp linearize",
+    "batching": "defreducer fancy_primitive_batchers",
+    "partial_eval": "DynamicJaxprTracer JaxprTracer PartialVal Val custom_partial_eval_rules "
+    "dce_jaxpr_call_rule dce_jaxpr_closed_call_rule dce_jaxpr_consts dce_rules "
+    "partial_eval_jaxpr_custom_rules trace_to_jaxpr_nounits",
+}
+
+
+@pytest.mark.parametrize("name", ABSENT)
+def test_names_of_interpreters(name):
+    theirs = importlib.import_module(f"jax.interpreters.{name}")
+    ours = importlib.import_module(f"{FACE}.interpreters.{name}")
+    assert public(theirs) - set(ours.__all__) <= set(ABSENT[name].split())
+    again = importlib.import_module(f"{FACE}._src.interpreters.{name}")
+    assert {n: getattr(again, n) for n in ours.__all__} == {n: vars(ours)[n] for n in ours.__all__}
+
+
+def test_flat_functions_are_traced():
+    held = jnp.array(OFFSET)
+    fun, tree = api_util.flatten_fun_nokwargs(
+        linear_util.wrap_init(lambda x: {"a": x["b"] + held, "c": 2}),
+        toile.tree.structure(({"b": 0},)))
+    program, types, consts = partial_eval.trace_to_jaxpr_dynamic(fun, [toile.typeof(held)])
+    assert len(program.constvars) == len(consts) == 1 and consts[0] is held
+    assert [t.shape for t in types] == [(3,), ()] and tree().num_leaves == 2
+    smaller, used = partial_eval.dce_jaxpr(program, [False, True])
+    assert used == [False] and not smaller.eqns and not smaller.invars
+    smaller, used = partial_eval.dce_jaxpr(program, [True, False])
+    assert used == [True] and toile.core.eval_jaxpr(smaller, consts, held)[0].tolist() == [2, 4, 6]
+    assert partial_eval.dce_jaxpr(program, [False, True], instantiate=True)[1] == [True]
+
+
+@pytest.mark.parametrize("name", ["call_p", "closed_call_p"])
+@pytest.mark.parametrize("old", [False, True], ids=["subfuns", "first argument"])
+def test_calls_of_flat_functions(name, old):
+    primitive, held = getattr(primitives, name), jnp.array(OFFSET)
+
+    def f(x):
+        fun = linear_util.wrap_init(lambda x: [jnp.sin(x) * held, x.sum()])
+        y, z = primitive.bind(fun, x) if old else primitive.bind(x, subfuns=(fun,))
+        return y * z
+
+    def plain(x):
+        return jnp.sin(x) * held * x.sum()
+
+    e = toile.make_jaxpr(f)(held).eqns[0]
+    inner = e.params["call_jaxpr"] if name == "call_p" else e.params["call_jaxpr"].jaxpr
+    assert e.primitive is primitive and len(inner.invars) == len(e.invars) == 2
+    for change in (lambda f: f, toile.jit, lambda f: toile.vmap(f), toile.jacfwd, toile.jacrev,
+                   lambda f: toile.jit(toile.vmap(f)), lambda f: toile.jit(toile.jacrev(f)),
+                   lambda f: toile.jacrev(toile.jit(f)), lambda f: toile.vmap(toile.jit(f))):
+        for x in (X, OFFSET):
+            np.testing.assert_allclose(change(f)(x), change(plain)(x), rtol=1e-5)
+    closed = toile.make_jaxpr(f)(OFFSET)
+    np.testing.assert_allclose(
+        interpreted(closed, [jnp.array(OFFSET)])[0], plain(OFFSET), rtol=1e-5)
+
+
+def test_rules_by_operand():
+    product = face.Primitive("product")
+    product.def_impl(lambda x, y: x * y)
+    product.def_abstract_eval(lambda x, y: x if x.ndim >= y.ndim else y)
+    ad.defbilinear(product, lambda ct, x, y: ct * y, lambda ct, x, y: ct * x)
+    batching.defbroadcasting(product)
+    a, b = jnp.array(X), jnp.array(OFFSET)
+    for x, y in ((a, a + 1), (a[0], b)):
+        for f in (toile.grad(lambda x, y: product.bind(x, y).sum(), argnums=(0, 1)),
+                  toile.jit(toile.grad(lambda x, y: product.bind(x, y).sum(), argnums=(0, 1)))):
+            np.testing.assert_array_equal(f(x, y)[0], y)
+            np.testing.assert_array_equal(f(x, y)[1], x)
+    for axes in ((0, 0), (1, 0), (0, None), (None, 1)):
+        want = toile.vmap(lambda x, y: x * y, axes)(jnp.ones((3, 3)) * b, b[:, None] + a[1])
+        got = toile.vmap(product.bind, axes)(jnp.ones((3, 3)) * b, b[:, None] + a[1])
+        np.testing.assert_array_equal(got, want)
+    with_scalar = toile.vmap(product.bind, (0, 0))(b, jnp.ones((3, 2)))
+    np.testing.assert_array_equal(with_scalar, np.repeat(OFFSET[:, None], 2, 1))
+    assert batching.broadcast(b, 2, 1, None).shape == (3, 2)
+    assert ad.get_primitive_transpose(product) is ad.primitive_transposes[product]
+    with pytest.raises(NotImplementedError, match="Transpose rule .* for 'bare'"):
+        ad.get_primitive_transpose(face.Primitive("bare"))
+
+
+def test_a_rule_that_reads_the_result():
+    root = face.Primitive("root")
+    root.def_impl(jnp.sqrt)
+    root.def_abstract_eval(lambda x: x)
+    ad.defjvp2(root, lambda t, y, x: t / (2 * y))
+    assert float(toile.grad(root.bind)(4.0)) == 0.25
 
 
 # ------------------------------------------------------------------ primitives, under checks

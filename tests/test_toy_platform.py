@@ -129,6 +129,29 @@ def test_large_arrays_are_there_by_default(toy):
         assert is_there(jnp.ones((64, 64)) + 1) and not is_there(jnp.ones(3) + 1)
 
 
+FREE = {  # arrays that nothing put on a device
+    "few": lambda: jnp.ones(3), "scalar": lambda: jnp.float32(2),
+    "key": lambda: toile.random.key(0), "weak": lambda: jnp.asarray(1.5),
+    "many": lambda: jnp.ones((64, 64)), "sum": lambda: jnp.ones(3) + 1,
+    "jitted": lambda: toile.jit(lambda: jnp.ones(3))(), "empty": lambda: jnp.zeros((0, 3)),
+}
+
+
+@pytest.mark.parametrize("name", FREE)
+@pytest.mark.parametrize("toy", [1], indirect=True, ids=["one device"])
+def test_every_array_is_on_the_default_device(toy, name):
+    """As in JAX; where the values of few elements are is not visible."""
+    with toile.default_device(toy.made[0]):
+        x = FREE[name]()
+        assert x.device is toy.made[0] and x.devices() == {toy.made[0]} and not x.committed
+        assert x.sharding.device_set == {toy.made[0]}
+        assert [s.device for s in x.addressable_shards] == [toy.made[0]]
+        assert toile.device_put(jnp.ones(2), x.sharding).devices() == {toy.made[0]}
+        assert toile.device_put(x, toile.devices("cpu")[0]).devices() == {toile.devices("cpu")[0]}
+    with toile.default_device(toile.devices("cpu")[0]):
+        assert FREE[name]().device is toile.devices("cpu")[0]
+
+
 SHAPE = (64, 40)  # more elements than stay on the host
 PARAMETERS = {  # arguments of samplers that need more than a key and a shape
     "ball": (2,), "bernoulli": (0.5,), "beta": (2.0, 3.0), "binomial": (5.0, 0.5),
