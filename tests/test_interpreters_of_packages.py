@@ -4,6 +4,7 @@ Packages interpret Programs by JAX's names, define primitives, run their tests w
 turn warnings into errors.
 """
 
+import functools
 import importlib
 import subprocess
 import sys
@@ -249,6 +250,57 @@ def test_flat_functions_are_traced():
     smaller, used = partial_eval.dce_jaxpr(program, [True, False])
     assert used == [True] and toile.core.eval_jaxpr(smaller, consts, held)[0].tolist() == [2, 4, 6]
     assert partial_eval.dce_jaxpr(program, [False, True], instantiate=True)[1] == [True]
+
+
+class Holder:
+    """An object whose method reads an array."""
+
+    def __init__(self, c):
+        self.c = c
+
+    def method(self, x):
+        return x + self.c
+
+
+toile.tree_util.register_pytree_node(Holder, lambda h: ((h.c,), None), lambda _, c: Holder(*c))
+# How a function of x can hold an array of rank 0.
+HELD = {
+    "closure": lambda lib, c: lambda x: x + c,
+    "container": lambda lib, c: (lambda held: lambda x: x + held["c"][0])({"c": [c]}),
+    "function": lambda lib, c: (lambda f: lambda x: 2 * f(x))(lambda x: x + c),
+    "partial": lambda lib, c: functools.partial(lambda c, x: x + c, c),
+    "keyword": lambda lib, c: functools.partial(lambda x, c: x + c, c=c),
+    "Partial": lambda lib, c: lib.tree_util.Partial(lambda c, x: x + c, c),
+    "wrapped": lambda lib, c: functools.wraps(abs)(lambda x: x + c),
+    "method": lambda lib, c: Holder(c).method,
+    "twice": lambda lib, c: lambda x: x * c + c,
+    "unused": lambda lib, c: lambda x: x if True else x + c,
+    "recursive": lambda lib, c: _recursive(c),
+}
+
+
+def _recursive(c):
+    def f(x, n=2):
+        return f(x, n - 1) + c if n else x
+
+    return f
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_arrays_that_a_function_holds_are_constants(name):
+    """Packages keep the Program and replace its constants by those of another trace."""
+    hold = HELD[name]
+    closed = toile.make_jaxpr(hold(toile, jnp.array(3)))(1.0)
+    outer = []
+    toile.jit(lambda c: outer.append(toile.make_jaxpr(hold(toile, c))(1.0)) or c)(jnp.array(3))
+    assert [c.shape for c in closed.consts] == [c.shape for c in outer[0].consts]
+    assert len(closed.consts) == (name != "unused")
+    changed = closed.replace(consts=[c + 1 for c in closed.consts])
+    want = hold(toile, jnp.array(4))(1.0)
+    assert face.jaxpr_as_fun(changed)(1.0)[0] == want
+    if name != "method":  # its class is a node of toile
+        theirs = jax.make_jaxpr(hold(jax, jax.numpy.array(3)))(1.0)
+        assert len(theirs.consts) == len(closed.consts)
 
 
 @pytest.mark.parametrize("name", ["call_p", "closed_call_p"])
@@ -501,6 +553,31 @@ def test_a_program_that_turns_warnings_into_errors_runs_under_install():
                           capture_output=True, text=True, timeout=120)
     assert done.stdout.strip() == "2", done.stderr
     assert "OutOfBoundsWarning" in done.stderr
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_numpy_arrays_stay_known_where_they_do_in_jax(monkeypatch):
+    """The functions of `jax.numpy` that give a NumPy array back, with a shape or without one."""
+    monkeypatch.setattr(extra_warnings.mode, "keeps_numpy", True)
+
+    def kinds(lib, name):
+        for more in ((), (3, -1), ((3, 2),)):
+            try:
+                found = getattr(lib.numpy, name)(X, *more)
+            except Exception:
+                continue
+            yield found.shape if type(found) is np.ndarray else None
+
+    names = ("array asarray astype atleast_1d atleast_2d broadcast_to conj copy expand_dims flip "
+             "matrix_transpose moveaxis permute_dims ravel real reshape roll squeeze swapaxes take "
+             "transpose").split()
+    kept = {n for n in names if any(kinds(toile, n))}
+    assert kept == {n for n in names if any(kinds(jax, n))} == {"reshape"}
+    assert list(kinds(toile, "reshape")) == list(kinds(jax, "reshape"))
+    known = []
+    toile.jit(lambda: known.append(jnp.reshape(X == 1, (-1,)).any()))()
+    assert known == [True]
+    np.testing.assert_array_equal(jnp.reshape(X, (3, 2), order="F"), X.reshape((3, 2), order="F"))
 
 
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3)])
