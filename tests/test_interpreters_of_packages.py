@@ -10,13 +10,14 @@ import subprocess
 import sys
 import warnings
 
+import flax.linen
 import jax
 import numpy as np
 import pytest
 
 import toile
 import toile.numpy as jnp
-from toile import lax
+from toile import lax, linen
 from toile.compat.faces.jax import api_util, linear_util
 from toile.compat.faces.jax.extend import core as face
 from toile.compat.faces.jax.extend.core import primitives
@@ -553,6 +554,47 @@ def test_a_program_that_turns_warnings_into_errors_runs_under_install():
                           capture_output=True, text=True, timeout=120)
     assert done.stdout.strip() == "2", done.stderr
     assert "OutOfBoundsWarning" in done.stderr
+
+
+MISTAKES = {  # what Flax accepts, with the error that toile raises
+    "LayerNorm": (lambda nn: nn.LayerNorm(16), ValueError),
+    "RMSNorm": (lambda nn: nn.RMSNorm(16), ValueError),
+    "GroupNorm": (lambda nn: nn.GroupNorm(2, epsilon=16), ValueError),
+    "BatchNorm": (lambda nn: nn.BatchNorm(16), ValueError),
+    "Dropout": (lambda nn: nn.Dropout(50, deterministic=False), ValueError),
+    "Sequential": (lambda nn: nn.Sequential([nn.tanh, _Layer]), TypeError),
+    "carry": (lambda nn: _Recurrent(nn.GRUCell(4)), ValueError),
+}
+
+
+class _Layer(linen.Module):
+    """A module whose only argument is an array."""
+
+    x: object
+
+
+class _Recurrent(linen.Module):
+    """A cell that is called with a carry of another size."""
+
+    cell: object
+
+    def __call__(self, x):
+        return self.cell(x[:, :3], x)[0]
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_that_flax_accepts_are_warnings_under_install(name, monkeypatch):
+    make, error = MISTAKES[name]
+    x, keys = jnp.ones((2, 16)), {"params": toile.random.key(0), "dropout": toile.random.key(1)}
+    with pytest.raises(error, match="needed"):
+        make(linen).init_with_output(keys, x)
+    monkeypatch.setattr(extra_warnings.mode, "raises", False)
+    with pytest.warns(UserWarning, match="needed"):
+        out, _ = make(linen).init_with_output(keys, x)
+    if name not in ("Sequential", "carry"):
+        theirs = {k: jax.random.key(i) for i, k in enumerate(keys)}
+        want = make(flax.linen).init_with_output(theirs, jax.numpy.ones((2, 16)))[0]
+        np.testing.assert_allclose(out, want, rtol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore")

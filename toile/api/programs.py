@@ -229,8 +229,9 @@ def make_jaxpr(
         scalars = _scalars(fun, [], set())
 
         def traced(*values: Any) -> Any:
+            trace: Any = state.trace
             for x in scalars:  # other numbers become literals
-                state.trace.capture(x, x)
+                trace.capture(x, x)
             return of_values(*values)
 
         with _axes(axis_env):

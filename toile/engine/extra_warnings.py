@@ -30,6 +30,14 @@ class _Mode:
 mode = _Mode()
 
 
+def doubt(error: Exception) -> None:
+    """Raise an error about an argument that is almost certainly a mistake. JAX accepts it, so where
+    toile takes the place of jax, this is only a warning."""
+    if mode.raises:
+        raise error
+    advise_caller(str(error), UserWarning, 2)
+
+
 def advise(text: str, category: type[Warning], file: str, line: int) -> None:
     """Issue a warning about a line; if it must not be an error, it is printed instead."""
     try:

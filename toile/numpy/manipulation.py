@@ -162,7 +162,8 @@ def reshape(a: ArrayLike, shape: ShapeLike, order: str = "C", *,
            [3, 4, 5]], dtype=int32)
     """
     if isinstance(a, np.ndarray) and out_sharding is None and extra_warnings.mode.keeps_numpy:
-        return a.reshape(shape, order=order)
+        known: Any = a
+        return known.reshape(shape, order=order)
     a = as_array("reshape", a)
     if copy is False:
         raise ValueError("reshape: needed copy None or True, got False (results are new "
