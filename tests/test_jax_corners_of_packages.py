@@ -374,6 +374,22 @@ def test_a_shape_has_no_value():
             run()
 
 
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+def test_numbers_that_are_replaced_by_others_that_are(dtype):
+    """`nan_to_num(x, nan=-inf)` gives the smallest number, in JAX and not in NumPy."""
+    values = np.array([np.nan, np.inf, -np.inf, 1.5], dtype)
+    choices = (None, 2.0, np.inf, -np.inf, np.nan)
+
+    def replaced(lib):
+        rows = [lib.numpy.nan_to_num(values, nan=0.0 if a is None else a, posinf=b, neginf=c)
+                for a in choices for b in choices for c in choices]
+        return np.array(rows)
+
+    np.testing.assert_array_equal(replaced(toile), replaced(jax))
+    got = toile.jit(lambda x: toile.numpy.nan_to_num(x, nan=-np.inf))(values)
+    assert np.isfinite(got).all()
+
+
 # ------------------------------------------------------------------------- strict promotion
 
 

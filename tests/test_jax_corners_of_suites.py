@@ -189,23 +189,28 @@ STRICT = {
     "svd": lambda: jnp.linalg.svd(HERMITIAN, hermitian=True),
     "pinv": lambda: jnp.linalg.pinv(HERMITIAN, hermitian=True),
     "lobpcg": lambda: sparse.linalg.lobpcg_standard(
-        jnp.diag(jnp.arange(20.0)), np.random.RandomState(0).randn(20, 2).astype(np.float32))[0],
+        jnp.diag(jnp.arange(20, dtype=np.float32)),
+        np.random.RandomState(0).randn(20, 2).astype(np.float32))[0],
     "inverse rotation": lambda: ROTATIONS.inv().as_quat(),
     "slerp": lambda: Slerp.init(TIMES, ROTATIONS)(TIMES[:2] + 0.5).as_quat(),
     "l-bfgs": lambda: toile.scipy.optimize.minimize(
         lambda x: jnp.sum((x - 1.0) ** 2), TIMES, method="l-bfgs-experimental-do-not-rely-on-this",
         options={"maxiter": 5, "maxfun": np.inf}).x,
+    "bfgs": lambda: toile.scipy.optimize.minimize(
+        lambda x: jnp.sum((x - 1.0) ** 2), jnp.ones(3), method="bfgs"),
     **{f"index checks {dtype}": lambda dtype=dtype: checkify.checkify(
         lambda x: x[np.array([1, 20], dtype), np.array([0, 70], dtype)],
         errors=checkify.index_checks)(X[0])[0].get() for dtype in ("int8", "int32", "uint8")},
 }
 
 
+@pytest.mark.parametrize("x64", [False, True])
 @pytest.mark.parametrize("name", STRICT)
-def test_results_under_strict_promotion(name):
-    wanted = STRICT[name]()
-    with toile.numpy_rank_promotion("raise"), toile.numpy_dtype_promotion("strict"):
-        got = STRICT[name]()
+def test_results_under_strict_promotion(name, x64):
+    with toile.enable_x64(x64):
+        wanted = STRICT[name]()
+        with toile.numpy_rank_promotion("raise"), toile.numpy_dtype_promotion("strict"):
+            got = STRICT[name]()
     for a, b in zip(toile.tree.leaves(got), toile.tree.leaves(wanted), strict=True):
         np.testing.assert_array_equal(a, b)
 

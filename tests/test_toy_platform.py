@@ -12,6 +12,7 @@ import toile
 import toile.numpy as jnp
 from tests.cases_control import ROWS
 from tests.closeness import nearly_equal
+from toile.compat.faces.jax.extend.core import Primitive
 from toile.engine.devices import Device
 from toile.engine.platform_registry import FEW, platform_of, registry
 from toile.platforms.base import ArrayElsewhere, Platform, ShardedElsewhere
@@ -126,6 +127,29 @@ def test_operators_and_methods_stay_there(toy):
 def test_large_arrays_are_there_by_default(toy):
     with toile.default_device(toy.made[0]):
         assert is_there(jnp.ones((64, 64)) + 1) and not is_there(jnp.ones(3) + 1)
+
+
+FREE = {  # arrays that nothing put on a device
+    "few": lambda: jnp.ones(3), "scalar": lambda: jnp.float32(2),
+    "key": lambda: toile.random.key(0), "weak": lambda: jnp.asarray(1.5),
+    "many": lambda: jnp.ones((64, 64)), "sum": lambda: jnp.ones(3) + 1,
+    "jitted": lambda: toile.jit(lambda: jnp.ones(3))(), "empty": lambda: jnp.zeros((0, 3)),
+}
+
+
+@pytest.mark.parametrize("name", FREE)
+@pytest.mark.parametrize("toy", [1], indirect=True, ids=["one device"])
+def test_every_array_is_on_the_default_device(toy, name):
+    """As in JAX; where the values of few elements are is not visible."""
+    with toile.default_device(toy.made[0]):
+        x = FREE[name]()
+        assert x.device is toy.made[0] and x.devices() == {toy.made[0]} and not x.committed
+        assert x.sharding.device_set == {toy.made[0]}
+        assert [s.device for s in x.addressable_shards] == [toy.made[0]]
+        assert toile.device_put(jnp.ones(2), x.sharding).devices() == {toy.made[0]}
+        assert toile.device_put(x, toile.devices("cpu")[0]).devices() == {toile.devices("cpu")[0]}
+    with toile.default_device(toile.devices("cpu")[0]):
+        assert FREE[name]().device is toile.devices("cpu")[0]
 
 
 SHAPE = (64, 40)  # more elements than stay on the host
@@ -247,6 +271,22 @@ def test_a_training_step(toy):
                    on_host(step(w, x)))
     toile.clear_caches()
     assert float(step(*there)[0]) == float(got[0])
+
+
+@pytest.mark.parametrize("multiple", [False, True])
+def test_results_of_a_package_that_are_on_a_device(toy, multiple):
+    """A primitive's implementation, run as a step of a Program, may compute on any device."""
+    primitive = Primitive("there")
+    primitive.multiple_results = multiple
+    primitive.def_abstract_eval(lambda x: [x] if multiple else x)
+
+    def there(x):
+        y = toile.device_put(x, toy.made[-1]) + 1
+        return [y] if multiple else y
+
+    primitive.def_impl(there)
+    x, out = np.ones(3, np.float32), toile.jit(primitive.bind)(np.ones(3, np.float32))
+    np.testing.assert_array_equal(*toile.tree.leaves(out), x + 1)
 
 
 @pytest.mark.parametrize("toy", [2], indirect=True, ids=["two devices"])

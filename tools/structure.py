@@ -51,10 +51,11 @@ SHARED_NAMES = {
         commands cpu elements execution exits gpu gpu_tensor_cores launches new_plans
         plan_reader planner plans_on_disk scalars shared steps target text""",
     "JAX, Flax or Optax have a module of this name": """
-        activation ad_util api_util base checkify compilation_cache compiler core distributed dtypes
-        dynamic_scale errors experimental initializers lax linear linear_util metrics monitoring nn
-        normalization numpy optimizers partial_eval pooling primitives recurrent scope serialization
-        sparse spmd stages stochastic traceback_util training transforms tree tree_util util version
+        activation ad ad_util api_util base checkify compilation_cache compiler core distributed
+        dtypes dynamic_scale errors experimental initializers interpreters lax linear linear_util
+        metrics monitoring nn normalization numpy optimizers partial_eval pooling primitives
+        recurrent scope serialization sparse spmd stages stochastic traceback_util training
+        transforms tree tree_util util version
         xla_bridge xla_extension""",
     "a common word for different things, each clear from its package": """
         adaptive autodiff compilation devices exchange files fingerprints gamma images kernels

@@ -8,10 +8,12 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, ParamSpec, TypeVar, overload
 
 from toile.engine import dtypes
 from toile.engine.annotations import PyTree
+from toile.engine.arrays import DeviceArray
 from toile.engine.avals import aval_of
 from toile.engine.devices import Device
 from toile.engine.program import ClosedProgram, evaluate, trace_program, trace_with_refs
@@ -224,9 +226,17 @@ def make_jaxpr(
         flat = FlatFunction(called, in_tree)
         labels = argument_labels(fun, args, kwargs)
         of_values = ref_function(flat, leaves, labels, name_of(fun), "make_jaxpr") or flat
+        scalars = _scalars(fun, [], set())
+
+        def traced(*values: Any) -> Any:
+            trace: Any = state.trace
+            for x in scalars:  # other numbers become literals
+                trace.capture(x, x)
+            return of_values(*values)
+
         with _axes(axis_env):
             program, consts, *_ = trace_with_refs(
-                of_values, value_avals(leaves), name_of(fun), kind="make_jaxpr"
+                traced, value_avals(leaves), name_of(fun), kind="make_jaxpr"
             )
         made = ClosedProgram(unchecked(program), values_of(consts))
         if not return_shape:
@@ -241,6 +251,24 @@ def make_jaxpr(
     jaxpr_of.__qualname__ = f"make_jaxpr({getattr(fun, '__qualname__', name)})"
     jaxpr_of.__module__ = "toile"
     return jaxpr_of
+
+
+def _scalars(fun: Any, found: list[Any], seen: set[int]) -> list[Any]:
+    """The arrays of rank 0 that a function closes over, directly or in trees and functions."""
+    seen.add(id(fun))
+    held = [getattr(fun, name, None) for name in ("__self__", "__wrapped__", "func", "args")]
+    held += list((getattr(fun, "keywords", None) or {}).values())
+    for cell in getattr(fun, "__closure__", None) or ():
+        with suppress(ValueError):  # it is empty
+            held.append(cell.cell_contents)
+    for x in flatten([fun, held])[0]:
+        if id(x) not in seen:
+            seen.add(id(x))
+            if x.__class__ is DeviceArray and not x.shape:
+                found.append(x)
+            elif callable(x) and not isinstance(x, type):
+                _scalars(x, found, seen)
+    return found
 
 
 class _axes:

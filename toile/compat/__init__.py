@@ -44,6 +44,7 @@ NAMES = {
     "linen.summary._ObjectRepresentation": "linen.summary.ObjectRepresentation",
     "linen.summary._get_module_table": "linen.summary.module_table",
     "linen.transforms._HashableProxy": "linen.transforms.keys.ModuleKey",
+    "scipy.special.lpmn_values": "compat.legendre.lpmn_values",
     "serialization._STATE_DICT_REGISTRY": "serialization.states.registered",
     "serialization._msgpack_ext_pack": "serialization.array_codes.pack",
     "serialization._msgpack_ext_unpack": "serialization.array_codes.unpack",

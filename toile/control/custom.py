@@ -15,6 +15,7 @@ from toile.control.call import ByIdentity, Carrier
 from toile.control.jax_parameters import Subfunction, closed
 from toile.engine import dtypes, key_uses
 from toile.engine.avals import Aval, Zero, aval_of
+from toile.engine.errors import closed_over
 from toile.engine.operation import Axis, Dim, Operation
 from toile.engine.program import (
     Program,
@@ -77,17 +78,20 @@ class CustomJVP(_CustomFunction):
 
     `rule(primals, tangents)` returns the results and their tangents."""
 
-    __slots__ = ("rule",)
+    __slots__ = ("rule", "consts")
 
-    def __init__(self, fun: Flat, rule: Callable[..., Any], symbolic_zeros: bool, label: str):
+    def __init__(self, fun: Flat, rule: Callable[..., Any], symbolic_zeros: bool, label: str,
+                 consts: int = 0):
         super().__init__(fun, label, symbolic_zeros)
-        self.rule = rule
+        self.rule, self.consts = rule, consts  # the first arguments are closed-over values
 
     def traced(self, trace: Any, args: Sequence[Any]) -> list[Any]:
         return trace.process_custom_jvp(self, args)
 
     def jvp_flat(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
         given = list(tangents)
+        if any(nonzero_mask(given[: self.consts])):
+            raise closed_over(self.label, "custom_jvp")
         if not self.symbolic_zeros:
             given = [instantiate(t) for t in tangents]
         outs, douts = self.rule(primals, given)
@@ -117,7 +121,7 @@ class CustomJVP(_CustomFunction):
             results, out_dims = vmap_flat(both, axis, given, [*dims, *t_dims], level)
             return _joined(results, out_dims, axis[1], still, found)
 
-        made = CustomJVP(fun, rule, self.symbolic_zeros, self.label)
+        made = CustomJVP(fun, rule, self.symbolic_zeros, self.label, self.consts)
         return made, lambda: found
 
     def staged(self, program: Program, consts: int) -> Operation:
@@ -222,7 +226,7 @@ class CustomJVPCall(CustomCall):
             return self.rule(primals[k:], tangents[k:])
 
         fun = lambda *xs: evaluate(self.program, xs)
-        return CustomJVP(fun, rule, self.symbolic_zeros, self.label)
+        return CustomJVP(fun, rule, self.symbolic_zeros, self.label, k)
 
 
 class WithRefs(CustomCall):
@@ -354,6 +358,8 @@ class CustomVJPCall(CustomCall):
         k, original = self.consts, self.original
 
         def fwd(mask: Sequence[bool], *args: Any) -> Any:
+            if any(mask[:k]):
+                raise closed_over(original.label, "custom_vjp")
             return original.fwd(mask[k:], *args[k:])
 
         def bwd(residuals: Sequence[Any], cts: Sequence[Any]) -> list[Any]:

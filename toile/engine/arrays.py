@@ -21,6 +21,7 @@ from toile.engine.buffers import LATE, Signature
 from toile.engine.foreign_names import method_instead
 from toile.engine.fp_errors import quiet_runner
 from toile.engine.nan_notices import notice_read, notices
+from toile.engine.platform_registry import FEW, default_device, device_of
 from toile.engine.shardings import SingleDeviceSharding
 from toile.engine.source import here
 from toile.engine.trace import Array, runs_at_once, state
@@ -132,8 +133,14 @@ class ConcreteArray(Array):
     # Devices.
     @property
     def device(self) -> Any:
-        """The device of the array, or its sharding if it is on several devices."""
-        return devices.first_device()
+        """The device of the array, or its sharding if it is on several devices.
+
+        An array with few elements is on the default device, even though its values stay on the
+        host until an operation on that device uses them."""
+        found = device_of(self._data)
+        if found is None and self._data.size <= FEW:
+            found = default_device()
+        return found or devices.first_device()
 
     def devices(self) -> set[Any]:
         """Return the set of devices on which the array is stored."""

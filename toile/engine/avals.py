@@ -68,9 +68,15 @@ class Aval:
         """Return a copy that is not weakly typed."""
         return Aval(self.shape, self.dtype, False) if self.weak_type else self
 
+    def update_weak_type(self, weak_type: bool) -> Aval:
+        """Return a copy with or without a weak type."""
+        return self.update(weak_type=weak_type)
+
     def to_tangent_aval(self) -> Aval:
         """Return the aval of tangents, whose dtype is float0 for integers and booleans."""
         return Aval(self.shape, tangent_dtype(self.dtype), self.weak_type)
+
+    to_ct_aval = at_least_vspace = to_tangent_aval  # JAX's other names
 
     def __eq__(self, other: object) -> bool:
         return (

@@ -176,6 +176,29 @@ class UnexpectedTracerError(JAXTypeError):
     """
 
 
+class ClosedOverDerivativeError(ToileError, TypeError):
+    """A function with a derivative rule uses a value that is differentiated, but not an argument.
+
+    The rule says only how to differentiate the function with respect to its arguments.
+
+    Broken::
+
+        def scaled(a, x):
+            f = toile.custom_jvp(lambda x: a * x)
+            f.defjvp(lambda primals, tangents: (f(*primals), tangents[0] * 2.0))
+            return f(x)
+        toile.grad(toile.jit(scaled))(2.0, 3.0)
+
+    Repaired::
+
+        def scaled(a, x):
+            f = toile.custom_jvp(lambda a, x: a * x)
+            f.defjvp(lambda primals, tangents: (f(*primals), primals[1] * tangents[0]))
+            return f(a, x)
+        toile.grad(toile.jit(scaled))(2.0, 3.0)
+    """
+
+
 class NonHashableStaticArgumentError(ToileError, ValueError):
     """A static argument of `jit` is not hashable, so it cannot be part of the cache key.
 
@@ -419,6 +442,26 @@ def leaked_tracer(tracer: Any) -> UnexpectedTracerError:
         "array that is a result of that function; got: a tracer that leaked through a side effect "
         "on global state (a global, a list, an attribute or a generator). Return the value from "
         f"the function instead.{tracer.created()}{here()}"
+    )
+
+
+def inner_tracer(tracer: Any) -> UnexpectedTracerError:
+    """The error for a tracer that is used where its own transformation does not apply."""
+    return UnexpectedTracerError(
+        f"Encountered an unexpected tracer: a traced array {tracer.aval.str_short()} was used "
+        f"outside the transformation that made it{tracer.traced_for()}. Needed: arguments of "
+        "the function; got: a value that a custom_jvp or custom_vjp function or its rule closes "
+        f"over (pass it as an argument).{tracer.created()}{here()}"
+    )
+
+
+def closed_over(label: str, kind: str) -> ClosedOverDerivativeError:
+    """The error for a closed-over value that is differentiated, of a function with a rule."""
+    return ClosedOverDerivativeError(
+        f"Detected differentiation of a {kind} function with respect to a closed-over value: "
+        f"needed values that {label} receives as arguments, which its rule differentiates, got a "
+        "value of an outer function (pass it as an argument, and return its derivative from the "
+        f"rule){here()}"
     )
 
 

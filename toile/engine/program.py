@@ -22,14 +22,15 @@ from toile.engine.config import flags
 from toile.engine.conversion import as_array, raw_operand, wrap_aval
 from toile.engine.operation import Operation, infer_list
 from toile.engine.platform_registry import run_program
+from toile.engine.program_names import ClosedNames, EquationNames, ProgramNames
 from toile.engine.refs import Ref, RefState, Staged, refuse_changed, refuse_returned, values_of
 from toile.engine.source import Source, describe, here, in_backward, variable_name
 from toile.engine.structs import ShapeDtypeStruct
 from toile.engine.trace import (
     Trace,
     Tracer,
-    check_alive,
     check_leaks,
+    check_outside,
     opened,
     source_of,
     state,
@@ -78,7 +79,7 @@ class Literal:
 Atom = Var | Literal
 
 
-class Equation:
+class Equation(EquationNames):
     """One step of a program: an operation, its operands and its results.
 
     Args:
@@ -108,33 +109,22 @@ class Equation:
         """The side effects of the operation."""
         return self.op.effects
 
-    # Names known from JAX.
-    @property
-    def primitive(self) -> Any:
-        """The object that `toile.lax` exports under a name such as `add_p`: the class of an
-        operation with parameters, or an operation without parameters."""
-        return self.op.as_primitive()
+    @staticmethod
+    def _applied(primitive: Any, params: dict[str, Any], avals: Sequence[Aval]) -> Operation:
+        """The operation that a primitive with these parameters records."""
+        given = primitive.get_bind_params(dict(params))
 
-    @property
-    def invars(self) -> list[Atom]:
-        """The operands; JAX's name for `ins`."""
-        return self.ins
+        def bound(*xs: Any) -> list[Any]:
+            found = primitive.bind(*xs, **given)
+            return found if primitive.multiple_results else [found]
 
-    @property
-    def outvars(self) -> list[Var]:
-        """The variables that represent the results; JAX's name for `outs`."""
-        return self.outs
-
-    @property
-    def params(self) -> dict[str, Any]:
-        """The parameters of the operation by name."""
-        return self.op.as_params()
+        return trace_program(bound, avals)[0].equations[-1].op
 
     def __repr__(self) -> str:
         return f"{self.outs} = {self.op!r} {self.ins}"
 
 
-class Program:
+class Program(ProgramNames):
     """A traced function: a list of equations whose operands have known shapes and dtypes.
 
     `toile.make_jaxpr(f)(*args).jaxpr` is the program of a function; print it to see its equations.
@@ -193,27 +183,6 @@ class Program:
         """The names of mapped axes that the equations use."""
         return tuple(n for e in self.equations for n in e.op.axis_names)
 
-    # Names known from JAX.
-    @property
-    def eqns(self) -> list[Equation]:
-        """The equations; JAX's name for `equations`."""
-        return self.equations
-
-    @property
-    def invars(self) -> list[Var]:
-        """The inputs, except those that represent values that the function closed over."""
-        return self.inputs[self.hidden :]
-
-    @property
-    def outvars(self) -> list[Atom]:
-        """The outputs; JAX's name for `outputs`."""
-        return self.outputs
-
-    @property
-    def constvars(self) -> list[Var]:
-        """The inputs that represent values that the function closed over."""
-        return self.inputs[: self.hidden]
-
     def memoized(self, key: Any, make: Callable[[], Any]) -> Any:
         """Return a derived Program, which is created only once for each key."""
         found = self.memo.get(key)
@@ -254,7 +223,7 @@ class _Hooks:
 hooks = _Hooks()
 
 
-class ClosedProgram:
+class ClosedProgram(ClosedNames):
     """A program together with the values that the traced function closed over.
 
     `toile.make_jaxpr(f)(*args)` returns such an object.
@@ -273,21 +242,6 @@ class ClosedProgram:
 
     def __init__(self, program: Program, consts: Sequence[Any]):
         self.program, self.consts = program, list(consts)
-
-    @property
-    def jaxpr(self) -> Program:
-        """The program; JAX's name for `program`."""
-        return self.program
-
-    @property
-    def literals(self) -> list[Any]:
-        """The values that the function closed over; JAX's name for `consts`."""
-        return self.consts
-
-    @property
-    def eqns(self) -> list[Equation]:
-        """The equations of the program."""
-        return self.program.equations
 
     @property
     def in_avals(self) -> list[Aval]:
@@ -444,7 +398,7 @@ class ProgramTrace(Trace):
         if found is not None:
             return found
         if isinstance(x, Tracer):
-            check_alive(x)
+            check_outside(x, self)
             return self.capture(x, x)
         a = as_array(x)
         if a.__class__ is DeviceArray and a._data.ndim == 0:

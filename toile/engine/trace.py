@@ -500,3 +500,13 @@ def check_alive(x: Tracer) -> None:
     """Refuse a tracer whose trace has ended."""
     if not x._trace.alive:
         raise errors.leaked_tracer(x)
+
+
+def check_outside(x: Tracer, trace: Trace) -> None:
+    """Refuse a tracer that `trace` cannot read: it has ended, or was made inside `trace`."""
+    check_alive(x)
+    outer: Trace | None = x._trace
+    while outer is not None:
+        if outer is trace:
+            raise errors.inner_tracer(x)
+        outer = outer.parent

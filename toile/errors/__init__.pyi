@@ -3,6 +3,7 @@
 from toile.engine.errors import (
     BroadcastWarning as BroadcastWarning,
     CacheWarning as CacheWarning,
+    ClosedOverDerivativeError as ClosedOverDerivativeError,
     ConcretizationTypeError as ConcretizationTypeError,
     JAXIndexError as JAXIndexError,
     JaxRuntimeError as JaxRuntimeError,

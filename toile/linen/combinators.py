@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from toile.engine.extra_warnings import doubt
 from toile.engine.source import describe, here
 from toile.linen.methods import compact
 from toile.linen.module import Module
@@ -45,10 +46,10 @@ class Sequential(Module):
             )
         for layer in self.layers:
             if isinstance(layer, type) and issubclass(layer, Module):
-                raise TypeError(
+                doubt(TypeError(
                     f"Sequential: needed layers, got the class {layer.__name__} in "
                     f"{describe(self.layers)} (make a layer: {layer.__name__}(...)){here()}"
-                )
+                ))
         super().__post_init__()
 
     @compact

@@ -13,6 +13,7 @@ from toile.core.filters import CollectionFilter, union_filters
 from toile.core.frozen_dict import FrozenDict
 from toile.core.rng import is_valid_rng
 from toile.core.scope import Scope
+from toile.engine.extra_warnings import doubt
 from toile.engine.source import describe, here, is_internal
 from toile.engine.trace import Array
 from toile.linen.adoption import freeze_attr, is_plain, map_leaves
@@ -164,11 +165,11 @@ class Functional:
             value = layer.__dict__.get(name)
             if isinstance(value, Array):
                 kind = type(layer).__name__
-                raise TypeError(
+                doubt(TypeError(
                     f"{type(self).__name__}: needed the result of a layer, got the layer {kind} "
                     f"itself, made with {name}={describe(value)} (give the input in a second call: "
                     f"{kind}({name}=...)(x)){here()}"
-                )
+                ))
 
     @api_boundary
     def init(

@@ -15,6 +15,7 @@ import numpy as np
 
 from toile import numpy as jnp
 from toile.core.nn.normalization import Axes, canonical_axes, group_count, normalized, statistics
+from toile.engine.extra_warnings import doubt
 from toile.engine.lazy import attach_table, names_of
 from toile.engine.source import here
 from toile.errors import ModifyScopeVariableError
@@ -66,10 +67,10 @@ def _normalized(
     """Call `normalized` with parameters of shape `sizes`, and convert to the layer's dtype."""
     if layer.epsilon.__class__ is int and layer.epsilon >= 1:
         kind = type(layer).__name__
-        raise ValueError(
+        doubt(ValueError(
             f"{kind}: needed a small epsilon, got epsilon={layer.epsilon} for an input of shape "
             f"{x.shape} (the number of features is inferred: write {kind}()){here()}"
-        )
+        ))
     scale = bias = None
     if layer.use_scale:
         scale = _parameter(layer, "scale", layer.scale_init, sizes, x.shape, features)
@@ -194,11 +195,11 @@ class BatchNorm(Module):
             "use_running_average", self.use_running_average, use_running_average
         )
         if use_running_average.__class__ is int and use_running_average > 1:
-            raise ValueError(
+            doubt(ValueError(
                 "BatchNorm: needed True or False for use_running_average, got "
                 f"{use_running_average} (the number of features is inferred: write "
                 f"BatchNorm(use_running_average=not train)){here()}"
-            )
+            ))
         x = jnp.asarray(x)
         features = canonical_axes(x.ndim, self.axis)
         axes = tuple(i for i in range(x.ndim) if i not in features)

@@ -15,6 +15,7 @@ from typing import Any
 from toile import numpy as jnp
 from toile import random
 from toile.core.nn.linear import add_bias
+from toile.engine.extra_warnings import doubt
 from toile.engine.source import describe, here
 from toile.linen.dtypes import promote_dtype
 from toile.linen.linear import Conv, Dense, default_kernel_init
@@ -150,11 +151,11 @@ def _dense(cell: Any, features: int, kernel_init: Initializer) -> Callable[..., 
     """A function that makes Dense layers that differ only in their name and bias."""
     dtype, param_dtype = cell.dtype, cell.param_dtype
     if features != cell.features:
-        raise ValueError(
+        doubt(ValueError(
             f"{type(cell).__name__}: needed a carry of {cell.features} features, got {features} "
             "(make it with cell.initialize_carry(key, input_shape), or change features of the "
             f"cell){here()}"
-        )
+        ))
 
     def layer(name: str, bias_init: Initializer | None = None) -> Dense:
         options: dict[str, Any] = {} if bias_init is None else {"bias_init": bias_init}

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from toile import numpy as jnp
 from toile.core.nn.stochastic import drop
+from toile.engine.extra_warnings import doubt
 from toile.engine.source import here
 from toile.linen.methods import compact
 from toile.linen.module import Module, merge_param
@@ -68,10 +69,10 @@ class Dropout(Module):
         if self.rate == 1.0:  # x / 0 would make gradients NaN
             return jnp.zeros_like(inputs)
         if isinstance(self.rate, (int, float)) and not 0 <= self.rate <= 1:
-            raise ValueError(
+            doubt(ValueError(
                 f"Dropout: needed a rate between 0 and 1, the share of elements that are set to "
                 f"zero, got rate={self.rate} (write {self.rate}% as {self.rate / 100}){here()}"
-            )
+            ))
         if rng is None:
             rng = self.make_rng(self.rng_collection)
         return drop(rng, inputs, self.rate, self.broadcast_dims)

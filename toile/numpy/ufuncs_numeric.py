@@ -754,14 +754,14 @@ def nan_to_num(x: ArrayLike, copy: bool = True, nan: ArrayLike = 0.0,
     info = dtypes.finfo(dtype)
     posinf = float(info.max) if posinf is None else posinf
     neginf = float(info.min) if neginf is None else neginf
-    x = convert(x, dtype)
-    result = x
-    for mask, value in (
-        (isnan(x), nan),
-        (lax.eq(x, literal(np.inf, dtype)), posinf),
-        (lax.eq(x, literal(-np.inf, dtype)), neginf),
+    result = convert(x, dtype)
+    for is_replaced, value in (  # one after the other, as in JAX: nan=inf becomes posinf
+        (isnan, nan),
+        (lambda y: lax.eq(y, literal(np.inf, dtype)), posinf),
+        (lambda y: lax.eq(y, literal(-np.inf, dtype)), neginf),
     ):
-        result = select(mask, convert(as_operand("nan_to_num", value), dtype), result)
+        other = convert(as_operand("nan_to_num", value), dtype)
+        result = select(is_replaced(result), other, result)
     return result
 
 

@@ -42,8 +42,6 @@ REMOVED: list[tuple[str, int, str, str]] = [
     ("jax.experimental", 2020, "toile.numpy", "=vectorize"),
     ("jax.experimental.pjit", 2023, "toile.sharding", "PartitionSpec"),
     ("jax.experimental.pjit", 2023, "old_arguments", "pjit with_sharding_constraint"),
-    ("jax.interpreters.ad", 2022, "toile.compat.faces.jax.interpreters.ad",
-     "add_tangents=add_jaxvals"),
     ("jax.interpreters.pxla", 2022, "core", "multi_host_supported_collectives"),
     ("jax.interpreters.pxla", 2024, "toile.sharding", "Mesh PartitionSpec"),
     ("jax.interpreters.xla", 2022, "core",

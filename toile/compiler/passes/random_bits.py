@@ -173,8 +173,9 @@ def _carrying_physical(op: Operation) -> Operation:
 
 
 def _physical_call(op: Any) -> Operation:
-    program = physical_keys(op.program)
-    return op if program is op.program else Call(program)
+    (before,) = op.programs()
+    program = physical_keys(before)
+    return op if program is before else Call(program)
 
 
 def _physical_field(value: Any) -> Any:

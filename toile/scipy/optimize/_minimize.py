@@ -87,7 +87,7 @@ def _minimize_bfgs(fun, x0, maxiter=None, norm=np.inf, gtol=1e-5, line_search_ma
         w = jnp.eye(d, dtype=rho.dtype) - rho * step[:, None] * change[None, :]
         H = _dot(_dot(w, s.H), w.T) + rho * step[:, None] * step[None, :]
         return _BFGS(jnp.linalg.norm(found.g_k, ord=norm) < gtol, found.failed, s.k + 1,
-                     s.nfev + found.nfev, s.x + step, found.f_k, found.g_k,
+                     s.nfev + found.nfev.astype(s.nfev.dtype), s.x + step, found.f_k, found.g_k,
                      jnp.where(jnp.isfinite(rho), H, s.H), s.f,
                      found.status.astype(s.search_status.dtype))
 
@@ -176,7 +176,7 @@ def _minimize_lbfgs(fun, x0, maxiter=None, norm=np.inf, maxcor=10, ftol=2.220446
         status = jnp.where(found.failed, 5, status)
         converged = jnp.linalg.norm(found.g_k, ord=norm) < gtol
         return _LBFGS(
-            converged, (status > 0) & ~converged, s.k + 1, s.nfev + found.nfev,
+            converged, (status > 0) & ~converged, s.k + 1, s.nfev + found.nfev.astype(s.nfev.dtype),
             (s.x + step).astype(s.x.dtype), found.f_k.astype(s.f.dtype),
             found.g_k.astype(s.g.dtype), _push(s.steps, step), _push(s.changes, change),
             _push(s.rhos, 1 / curvature), gamma.astype(s.gamma.dtype),

@@ -4,6 +4,7 @@ from toile import ensure_compile_time_eval
 from toile.compat import jax_core as _core
 from toile.compat.faces.jax.extend.core import (
     Primitive,
+    find_top_trace,
     get_opaque_trace_state,
     mapped_aval,
     unmapped_aval,
@@ -20,6 +21,6 @@ _OF_CORE = [name for name in _core.__all__ if name != "Equation"]  # which is to
 globals().update({name: getattr(_core, name) for name in _OF_CORE})
 
 __all__ = [  # noqa: PLE0604
-    *_OF_CORE, "DropVar", "Primitive", "ensure_compile_time_eval", "get_opaque_trace_state",
-    "mapped_aval", "pytype_aval_mappings", "unmapped_aval",
+    *_OF_CORE, "DropVar", "Primitive", "ensure_compile_time_eval", "find_top_trace",
+    "get_opaque_trace_state", "mapped_aval", "pytype_aval_mappings", "unmapped_aval",
 ]

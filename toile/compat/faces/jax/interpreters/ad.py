@@ -6,14 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 from toile.engine.avals import Aval, Zero, aval_of
+from toile.engine.source import here
 from toile.primitives.families import add, instantiate
 from toile.transforms.jvp import JVPTracer
 from toile.tree_util import register_pytree_node
 
 __all__ = [
-    "JVPTracer", "UndefinedPrimal", "Zero", "add_tangents", "deflinear", "deflinear2", "defjvp",
-    "get_aval", "instantiate_zeros", "is_undefined_primal", "primitive_jvps",
-    "primitive_transposes", "zeros_like_aval",
+    "JVPTracer", "UndefinedPrimal", "Zero", "add_jaxvals", "add_tangents", "defbilinear", "defjvp",
+    "defjvp2", "deflinear", "deflinear2", "get_aval", "get_primitive_transpose",
+    "instantiate_zeros", "is_undefined_primal", "primitive_jvps", "primitive_transposes",
+    "zeros_like_aval",
 ]
 
 primitive_jvps: dict[Any, Callable[..., Any]] = {}
@@ -21,6 +23,7 @@ primitive_transposes: dict[Any, Callable[..., Any]] = {}
 
 get_aval = aval_of
 instantiate_zeros = instantiate
+add_jaxvals = add
 
 
 class UndefinedPrimal:
@@ -73,15 +76,47 @@ def deflinear(primitive: Any, transpose: Callable[..., Any]) -> None:
     deflinear2(primitive, lambda ct, *operands, **params: transpose(ct, **params))
 
 
-def defjvp(primitive: Any, *rules: Callable[..., Any] | None) -> None:
-    """Set rules `f(tangent, *primals)` for the tangent, one for each operand, or None for zero."""
+def get_primitive_transpose(primitive: Any) -> Callable[..., Any]:
+    """The transpose rule of a primitive."""
+    if primitive not in primitive_transposes:
+        raise NotImplementedError(
+            f"Transpose rule (for reverse-mode differentiation) for '{primitive}' not implemented: "
+            f"needed a primitive with a rule, got one without (ad.deflinear2 sets it){here()}")
+    return primitive_transposes[primitive]
+
+
+def defbilinear(primitive: Any, lhs_rule: Callable[..., Any], rhs_rule: Callable[..., Any]) -> None:
+    """Declare that a primitive is linear in each of its two operands, and set the transpose rules
+    `lhs_rule(cotangent, x, y)` and `rhs_rule(cotangent, x, y)`."""
+
+    def transpose(ct: Any, x: Any, y: Any, **params: Any) -> tuple[Any, Any]:
+        if is_undefined_primal(x):
+            return (Zero(x.aval) if type(ct) is Zero else lhs_rule(ct, x, y, **params)), None
+        return None, (Zero(y.aval) if type(ct) is Zero else rhs_rule(ct, x, y, **params))
+
+    defjvp(primitive, lambda t, x, y, **params: primitive.bind(t, y, **params),
+           lambda t, x, y, **params: primitive.bind(x, t, **params))
+    primitive_transposes[primitive] = transpose
+
+
+def defjvp2(primitive: Any, *rules: Callable[..., Any] | None) -> None:
+    """Like `defjvp`, for rules `f(tangent, result, *primals)`."""
 
     def jvp(primals: Any, tangents: Any, **params: Any) -> Any:
         out = primitive.bind(*primals, **params)
         total: Any = Zero(aval_of(out))
         for rule, t in zip(rules, tangents, strict=True):
             if rule is not None and type(t) is not Zero:
-                total = add_tangents(total, rule(t, *primals, **params))
+                total = add_tangents(total, rule(t, out, *primals, **params))
         return out, total
 
     primitive_jvps[primitive] = jvp
+
+
+def defjvp(primitive: Any, *rules: Callable[..., Any] | None) -> None:
+    """Set rules `f(tangent, *primals)` for the tangent, one for each operand, or None for zero."""
+
+    def without_result(rule: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda t, out, *primals, **params: rule(t, *primals, **params)
+
+    defjvp2(primitive, *[rule and without_result(rule) for rule in rules])

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from toile.primitives.families import bdim_at, move_axis
+import numpy as np
+
+from toile.primitives.families import bdim_at, move_axis, reshape
 
 __all__ = [
-    "axis_primitive_batchers", "bdim_at_front", "defvectorized", "is_vmappable", "moveaxis",
-    "not_mapped", "primitive_batchers", "register_vmappable", "unregister_vmappable",
+    "axis_primitive_batchers", "bdim_at_front", "broadcast", "defbroadcasting", "defvectorized",
+    "is_vmappable", "moveaxis", "not_mapped", "primitive_batchers", "register_vmappable",
+    "unregister_vmappable",
 ]
 
 not_mapped = None
@@ -40,6 +43,26 @@ def is_vmappable(x: Any) -> bool:
 def bdim_at_front(x: Any, dim: int | None, size: int) -> Any:
     """Move the mapped axis of `x` to the front; if it is not mapped, repeat it along a new axis."""
     return bdim_at(x, dim, size)
+
+
+def broadcast(x: Any, size: int, axis: int, *_: Any) -> Any:
+    """Repeat `x` along a new axis."""
+    return bdim_at(x, None, size, axis)
+
+
+def defbroadcasting(primitive: Any) -> None:
+    """Declare that a primitive accepts operands of equal rank whose shapes broadcast."""
+
+    def rule(args: Any, dims: Any, **params: Any) -> Any:
+        rank = max(np.ndim(a) - (d is not None) for a, d in zip(args, dims, strict=True))
+        moved = [a if d is None else bdim_at(a, d, a.shape[d])
+                 for a, d in zip(args, dims, strict=True)]
+        filled = [a if d is None or np.ndim(a) > rank
+                  else reshape(a, (a.shape[0], *(1,) * (rank + 1 - a.ndim), *a.shape[1:]))
+                  for a, d in zip(moved, dims, strict=True)]
+        return primitive.bind(*filled, **params), 0
+
+    primitive_batchers[primitive] = rule
 
 
 def defvectorized(primitive: Any) -> None:

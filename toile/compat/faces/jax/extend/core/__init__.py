@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from toile.compat.faces.jax.interpreters import ad, batching
+from toile.compat.faces.jax.interpreters import ad, batching, mlir
 from toile.compat.jax_core import (
     ClosedJaxpr,
     Jaxpr,
@@ -27,7 +27,8 @@ from toile.compat.jax_core import (
 from toile.engine.avals import Aval, Zero, aval_of
 from toile.engine.conversion import as_array, raw_operand, wrap_aval
 from toile.engine.operation import Axis, Dim, Operation, OperationType
-from toile.engine.program import ClosedProgram
+from toile.engine.platform_registry import platform_of
+from toile.engine.program import ClosedProgram, Program, trace_program
 from toile.engine.source import here
 from toile.engine.trace import Array, Trace, runs_at_once, state
 from toile.engine.trace import current as set_current_trace
@@ -84,7 +85,8 @@ class Primitive(metaclass=_PrimitiveType):
 
     def bind(self, *args: Any, **params: Any) -> Any:
         """Apply the primitive in the current trace."""
-        return Foreign(self, params)(*[a if isinstance(a, Array) else as_array(a) for a in args])
+        arrays = [a if isinstance(a, Array) else as_array(a) for a in args]
+        return Foreign(self, params, [aval_of(a) for a in arrays])(*arrays)
 
     def _missing(self, what: str) -> Callable[..., Any]:
         def rule(*args: Any, **params: Any) -> Any:
@@ -102,8 +104,8 @@ class Foreign(Operation):
     interned = False
     handles_zeros = True
 
-    def __init__(self, primitive: Primitive, params: dict[str, Any]):
-        self.primitive, self.params = primitive, params
+    def __init__(self, primitive: Primitive, params: dict[str, Any], avals: Sequence[Aval]):
+        self.primitive, self.params, self.avals = primitive, params, avals
         # Other operations have these in their class.
         self.__dict__.update(multiple=primitive.multiple_results, name=primitive.name)
 
@@ -119,13 +121,31 @@ class Foreign(Operation):
     def as_params(self) -> dict[str, Any]:
         return dict(self.params)
 
+    @functools.cached_property
+    def lowered(self) -> Program | None:
+        """The Program of the function that `lower_fun` received; None if there is no such function,
+        or if it closes over arrays."""
+        lowering = mlir.lowerings.get(self.primitive)
+        if lowering is None:
+            return None
+        program, consts = trace_program(
+            lambda *xs: lowering.results(*xs, **self.params), self.avals, self.name)
+        return None if consts else program
+
+    @property
+    def is_inlined(self) -> bool:
+        return self.lowered is not None
+
+    def programs(self) -> Sequence[Program]:
+        return () if self.lowered is None else (self.lowered,)
+
     def infer(self, *avals: Aval) -> Any:
         out = self.primitive.abstract_eval(*map(ShapedArray.of, avals), **self.params)
         return [*map(plain_aval, out)] if self.multiple else plain_aval(out)
 
     def eager(self, xp: Any, *xs: Any) -> Any:
         out = self.primitive.impl(*[as_array(x) for x in xs], **self.params)
-        return [raw_operand(as_array(o)) for o in out] if self.multiple else raw_operand(out)
+        return [_host_buffer(o) for o in out] if self.multiple else _host_buffer(out)
 
     def physical(self, *avals: Aval) -> Operation:
         return _OnKeys(self, avals)
@@ -172,6 +192,13 @@ class Foreign(Operation):
     __str__ = __repr__
 
 
+def _host_buffer(x: Any) -> Any:
+    """The buffer of a result; a copy if an implementation computed it on another device."""
+    data = raw_operand(x)
+    owner = platform_of(data)
+    return data if owner is None else owner.get(data)
+
+
 class _OnKeys(Operation):
     """A Foreign operation on the buffers behind arrays of keys."""
 
@@ -184,7 +211,7 @@ class _OnKeys(Operation):
     def eager(self, xp: Any, *xs: Any) -> Any:
         given = [wrap_aval(x, a) for x, a in zip(xs, self.avals, strict=True)]
         out = self.op.primitive.impl(*given, **self.op.params)
-        return [raw_operand(as_array(o)) for o in out] if self.multiple else raw_operand(out)
+        return [_host_buffer(o) for o in out] if self.multiple else _host_buffer(out)
 
 
 class DropVar(Var):

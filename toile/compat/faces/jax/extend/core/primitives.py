@@ -1,7 +1,7 @@
 """`jax.extend.core.primitives`: JAX's names for operations."""
 
 from toile.compat import jax_primitives as _of_lax
-from toile.compat.faces.jax.extend import core as _core
+from toile.compat.faces.jax.extend.core.call_primitives import CallPrimitive
 from toile.control import call, custom, remat
 from toile.primitives import barriers, linalg_eigen, linalg_factor, linalg_solve, random
 
@@ -21,7 +21,7 @@ random_wrap_p, random_unwrap_p = random.RandomWrap, random.RandomUnwrap
 jit_p = pjit_p = call.Call
 custom_jvp_call_p, custom_vjp_call_p = custom.CustomJVPCall, custom.CustomVJPCall
 remat_p, name_p = remat.Remat, barriers.Name
-# Calls that no Program of toile contains.
-call_p, closed_call_p = _core.Primitive("call"), _core.Primitive("closed_call")
+# Calls that only packages record.
+call_p, closed_call_p = CallPrimitive("call", False), CallPrimitive("closed_call", True)
 
 __all__ = [name for name in globals() if name.endswith("_p")]
