@@ -53,6 +53,7 @@ class Traits:
     is_sum: ClassVar[bool] = False  # of two operands, element by element
     is_product: ClassVar[bool] = False
     is_quotient: ClassVar[bool] = False
+    is_selection: ClassVar[bool] = False  # its first operand selects from the others, by element
     multiplies: ClassVar[bool] = False  # arrays: a contraction or a convolution
     # Elements along `op.axes` are reduced to one; the operation's name says how.
     is_reduction: ClassVar[bool] = False

@@ -45,6 +45,7 @@ class SelectN(Operation):
     """
 
     value_range = integer_ranges.selected
+    is_selection = True
     handles_zeros = True
     keeps_layout = True
     by_element = True

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from typing import NamedTuple, TypeGuard
 
 from toile.compiler.ir.loop_nests import Apply, LoopNest, Node, Pick, Reduce, Total, levels
-from toile.primitives.elementwise import SelectN
 
 
 class Read(NamedTuple):
@@ -63,7 +62,7 @@ def choices_of(nest: LoopNest) -> tuple[dict[int, Choice], set[int]]:
 
 
 def _selects(node: Node) -> TypeGuard[Apply]:
-    return isinstance(node, Apply) and isinstance(node.op, SelectN) and len(node.args) == 3
+    return isinstance(node, Apply) and node.op.is_selection and len(node.args) == 3
 
 
 def _tree_of(
