@@ -35,9 +35,12 @@ def pinv_tangent(p: Array, a: Array, da: Array) -> Array:
     Unlike the derivative of the SVD, it exists if singular values are equal:
     dp = p p* da* (1 - a p) + (1 - p a) da* p* p - p da p."""
     ph, dah = (jnp.conj(jnp.swapaxes(x, -1, -2)) for x in (p, da))
-    left, right = _product(p, ph, dah), _product(dah, ph, p)
-    return left - _product(left, a, p) + right - _product(p, a, right) - _product(p, da, p)
+    product = functools.partial(_product, a.shape[-1] > a.shape[-2])
+    left, right = product(p, ph, dah), product(dah, ph, p)
+    return left - product(left, a, p) + right - product(p, a, right) - product(p, da, p)
 
 
-def _product(*factors: Array) -> Array:
-    return functools.reduce(functools.partial(jnp.matmul, precision=lax.Precision.HIGHEST), factors)
+def _product(from_right: bool, x: Array, y: Array, z: Array) -> Array:
+    """The product of three matrices, in an order that makes no matrix larger than they are."""
+    matmul = functools.partial(jnp.matmul, precision=lax.Precision.HIGHEST)
+    return matmul(x, matmul(y, z)) if from_right else matmul(matmul(x, y), z)
