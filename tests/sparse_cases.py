@@ -285,3 +285,8 @@ sparsified("dynamic", lambda lib, sp, m, i: lib.lax.dynamic_slice(m, (i, 0), (2,
            np.int32(1))
 sparsified("tree", lambda lib, sp, t: {"a": t["m"] @ t["v"], "m": t["m"]}, {"m": M, "v": V})
 sparsified("mean", lambda lib, sp, m: (lib.numpy.mean(m), lib.numpy.sum(m, axis=0)), M)
+for dtype in ("int8", "int32", "bool", "float16"):
+    x, y = stored(4, 5, nse=8, dtype=dtype), full(4, 5, dtype=dtype)
+    row(f"quotient-{dtype}", lambda lib, sp, m, y: (m / True if m.dtype == bool else m / 2, m / y),
+        x, y)
+    sparsified(f"quotient-{dtype}", lambda lib, sp, m, y: lib.numpy.divide(m, y), x, y)

@@ -15,6 +15,7 @@ import pytest
 
 import toile
 import toile.numpy as jnp
+from tests import test_sparse
 from tests.against_jax import Case, compare, resolve
 from tests.golden.recorded import CORNERS, attempt
 from tests.numpy import compare as expressions
@@ -407,7 +408,15 @@ def _promotions():
         lines = table.strip().split("\n") if isinstance(table, str) else table
         for text in (text for line in lines for text in line.split("|")):
             yield text, functools.partial(_evaluated, text=text)
+    for name in test_sparse.ROWS:
+        yield f"sparse {name}", functools.partial(_sparse, name=name)
     yield from STRICT.items()
+
+
+def _sparse(lib, name):
+    sparse = importlib.import_module(f"{lib.__name__}.experimental.sparse")
+    fun, args = test_sparse.ROWS[name]
+    return fun(lib, sparse, *[test_sparse.made(x, sparse) for x in args])
 
 
 def _called(lib, case):
@@ -457,6 +466,14 @@ STRICT = {
     "statistics": _statistics,
     "donation": lambda lib: lib.jit(lambda a, b: (a * 2, b + 1), donate_argnums=(0, 1))(
         lib.numpy.ones((2, 3)), lib.numpy.ones(3)),
+}
+STRICT |= {
+    f"{dtype}.at.{op}({value})": functools.partial(
+        lambda lib, dtype, op, value: getattr(lib.numpy.ones(3, dtype).at[:2], op)(value),
+        dtype=dtype, op=op, value=value)
+    for dtype in ("int8", "int32", "uint32", "float16", "float32", "complex64")
+    for op in ("set", "add", "multiply", "min", "power")
+    for value in (True, 1, 1.5, 1j, np.bool_(True), np.int64(1), np.float32(1))
 }
 OPTIONS = ("numpy_rank_promotion", "numpy_dtype_promotion")
 

@@ -171,6 +171,25 @@ def test_mesh_contexts():
     assert ours.get_mesh().empty
     with pytest.raises(ValueError, match="outside"):
         toile.jit(lambda x: (toile.set_mesh(mesh), x)[1])(1.0)
+    with pytest.raises(ValueError, match="manual axes"):
+        toile.set_mesh(ours.Mesh(toile.devices()[:1], ("x",), ours.AxisType.Manual))
+    assert ours.get_mesh().empty
+
+
+def test_a_mesh_decorates_a_function():
+    mesh = mesh_of(ours, toile.devices())
+
+    @mesh
+    def put(x, *, name="x"):
+        """Divide an array."""
+        return toile.lax.with_sharding_constraint(x, P(name))
+
+    assert put.__name__ == "put" and put.__doc__ == "Divide an array."
+    assert put(jnp.arange(4.0)).sharding == NamedSharding(mesh, P("x"))
+    with pytest.raises(ValueError):
+        put(jnp.arange(4.0), name="unknown")
+    with pytest.raises(RuntimeError):  # the mesh does not apply outside the function
+        put.__wrapped__(jnp.arange(4.0))
 
 
 def test_a_jitted_function_is_traced_again_under_another_mesh():

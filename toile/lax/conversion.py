@@ -143,7 +143,8 @@ def _from_number(x: Any, new: Any, weak: bool) -> Any:
         value = np.asarray(int(x))
         if value.dtype == object and dtypes.kind(new) in "iu":
             value = np.asarray(int(x) & (2**64 - 1), np.uint64)
-        return DeviceArray(value.astype(new), weak)
+        with np.errstate(over="ignore"):  # a number too large for the dtype is infinite
+            return DeviceArray(value.astype(new), weak)
     value = np.asarray(x)
     if value.dtype.kind == "c" and new.kind != "c":
         _warn_of_lost_part()

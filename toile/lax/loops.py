@@ -20,6 +20,7 @@ from toile.engine import config, dtypes
 from toile.engine.annotations import ArrayLike, PyTree
 from toile.engine.avals import Aval, aval_of
 from toile.engine.errors import ConcretizationTypeError, call_error, called, conversion_error
+from toile.engine.program import Program
 from toile.engine.refs import store, values_of
 from toile.engine.source import describe, here
 from toile.engine.trace import Tracer, state, turns
@@ -157,9 +158,20 @@ def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: PyTree, xs: PyTree = No
     changed = changed_refs(staged)
     program, consts, c = scan_program(staged, changed, k)
     op = Scan(program, len(consts), c, n, reverse, steps)
-    outs = op(*consts, *with_avals(carry, avals), *values_of(changed), *rows)
+    carry = with_avals(carry, avals)
+    outs = op(*consts, *carry, *values_of(changed), *rows)
     store(changed, outs[k:c])
-    return unflatten(init_tree, outs[:k]), unflatten(ys_tree, outs[c:])
+    final = _unless_constant(carry, outs, program, len(consts))
+    return unflatten(init_tree, final), unflatten(ys_tree, outs[c:])
+
+
+def _unless_constant(carry: Any, outs: Any, body: Program, first: int) -> list[Any]:
+    """The final carry. While a function is traced, parts that the body returns as they are (its
+    inputs from `first` on) are those of the initial carry: vmap then knows that they are equal."""
+    if state.trace is None:
+        return list(outs[: len(carry)])
+    inputs = body.inputs[first : first + len(carry)]
+    return [x if body.outputs[i] is inputs[i] else outs[i] for i, x in enumerate(carry)]
 
 
 def _scan_with_refs(f: Any, init: Any, xs: Any, length: Any, reverse: bool, unroll: Any,
@@ -367,9 +379,10 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any],
     changed = changed_refs(body)
     programs, consts = while_programs(cond, body, changed, name_of(cond_fun))
     op = While(*programs, len(consts[0]), len(consts[1]), _checkpoints(checkpoints))
-    outs = op(*consts[0], *consts[1], *with_avals(carry, avals), *values_of(changed))
+    carry = with_avals(carry, avals)
+    outs = op(*consts[0], *consts[1], *carry, *values_of(changed))
     store(changed, outs[len(carry):])
-    return unflatten(tree, outs[: len(carry)])
+    return unflatten(tree, _unless_constant(carry, outs, programs[1], len(consts[1])))
 
 
 def _checkpoints(count: Any) -> int | None:

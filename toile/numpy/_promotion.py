@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from toile import lax
-from toile.engine import broadcasts
+from toile.engine import broadcasts, dtypes
 from toile.engine.annotations import Array
 from toile.engine.arrays import DeviceArray
 from toile.engine.config import flags
@@ -255,3 +255,10 @@ def select(mask: Any, x: Any, y: Any) -> Array:
     shape = mask.shape or x.shape or y.shape
     mask = broadcast_to(mask, shape) if mask.shape else mask
     return lax.select(mask, broadcast_to(x, shape), broadcast_to(y, shape))
+
+
+def filler(name: str, value: Any, dtype: Any) -> Array:
+    """Convert a fill value to an array; `dtype` may hold integers that the default dtype cannot."""
+    if type(value) is int and dtype is not None and not dtypes.is_extended(dtype):
+        return lax._convert_element_type(value, dtype)
+    return as_array(name, value, 1)

@@ -41,7 +41,7 @@ from toile.numpy._dtypes import (
     user_dtype,
 )
 from toile.numpy._operands import as_array, as_operand, check_arraylike, convert, number_array
-from toile.numpy._promotion import broadcast_shapes, broadcast_to
+from toile.numpy._promotion import broadcast_shapes, broadcast_to, filler
 from toile.primitives import shapes
 
 if TYPE_CHECKING:
@@ -248,7 +248,9 @@ def _from_numbers(nested: Any, empty: bool) -> Any:
     wanted = default_float() if empty else narrowed(values.dtype)
     if values.dtype == wanted and wanted.kind != "O":
         return values
-    if values.dtype == object or wanted in INTEGERS:
+    if values.dtype == object:  # it has integers that no NumPy integer holds
+        return np.array(nested, dtypes.scalar_dtype(sum(_leaves(nested, []))))
+    if wanted in INTEGERS:
         values = np.array(nested, default_int())  # an integer too large is an error
     return values.astype(wanted)
 
@@ -360,7 +362,7 @@ def full(shape: ShapeLike, fill_value: ArrayLike, dtype: DTypeLike | None = None
     shape = canonicalize_shape(shape, "full")
     if dtype is not None:
         dtype = user_dtype(dtype, "full")
-    fill = as_array("full", fill_value, 1)
+    fill = filler("full", fill_value, dtype)
     if fill.shape:
         if broadcast_shapes(fill.shape, shape) != shape:
             raise ValueError(f"full: needed a fill value that broadcasts to {shape}, got "
@@ -579,9 +581,9 @@ def full_like(a: ArrayLike | HasShape, fill_value: ArrayLike, dtype: DTypeLike |
     Array([1, 1], dtype=int32)
     """
     device = _target(device, out_sharding)
-    fill = as_array("full_like", fill_value, 1)
-    if not fill.shape:
-        return _like("full_like", a, fill, dtype, shape, device)
+    fill = fill_value if type(fill_value) in _NUMBERS else as_array("full_like", fill_value, 1)
+    if not np.shape(fill):
+        return _general_like("full_like", a, fill, dtype, shape, device)
     shape = np.shape(a) if shape is None else canonicalize_shape(shape, "full_like")
     return full(shape, fill, dtypes.dtype(a) if dtype is None else dtype, device=device)
 

@@ -22,8 +22,6 @@ from toile.numpy._helpers import Array, DeviceArray, KeyArray, Tracer, arr, raw_
 from toile.primitives.bounds import bounded
 
 _BASIC = frozenset((int, slice, type(None), type(Ellipsis)))
-_NOT_A_TUPLE = ("Using a non-tuple sequence for multidimensional indexing is not allowed; "
-                "use `arr[array(seq)]` instead of `arr[seq]`.")
 _INT32_MAX, _INT64_MAX = 2**31 - 1, 2**63 - 1
 _RAW_INDICES = "?bhilqBHI"     # no uint64: NumPy reads large ones as negative
 NO_AXIS = ("new", "gap")        # entries that belong to no operand axis
@@ -56,10 +54,17 @@ def _holds_arrays(nested):
                for v in nested)
 
 
+def _not_a_tuple(idx):
+    several = any(i is None or i is Ellipsis or isinstance(i, slice) or np.ndim(i) for i in idx)
+    return TypeError("Using a non-tuple sequence for multidimensional indexing is not allowed; use "
+                     f"`arr[{'tuple' if several else 'array'}(seq)]` instead of `arr[seq]`."
+                     + here())
+
+
 def _components(idx):
     """Convert an index to a list of ints, slices, None, Ellipsis and index arrays."""
     if isinstance(idx, list):
-        raise TypeError(_NOT_A_TUPLE + here())
+        raise _not_a_tuple(idx)
     out: list[Any] = []
     for i in idx if isinstance(idx, tuple) else (idx,):
         if i is None or i is Ellipsis or isinstance(i, slice):

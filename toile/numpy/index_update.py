@@ -191,6 +191,9 @@ def update(x, idx, y, op, *, indices_are_sorted=False, unique_indices=False, mod
     dtype, weak = x.dtype, h.is_weak(x)
     if not callable(op):
         y = y if isinstance(y, (Array, np.ndarray, int, float, complex, np.generic)) else arr(y)
+        # uint32 has numbers that are not in int32; strict promotion lets booleans become integers.
+        if (type(y) is int and dtype.kind == "u") or (type(y) is bool and dtype.kind in "iu"):
+            y = lax._convert_element_type(y, dtype)
         if h.result_type(x, y) != dtype:
             warnings.warn(
                 "scatter inputs have incompatible types: cannot safely cast value from dtype="

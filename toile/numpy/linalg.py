@@ -26,6 +26,7 @@ from toile.engine.source import here
 from toile.engine.trace import Tracer
 from toile.numpy import _helpers as h
 from toile.numpy._helpers import as_array, promote_inexact
+from toile.numpy._singular_values import cutoff, inverse_values, pinv_tangent
 from toile.numpy.norms import matrix_norm, norm, vector_norm
 
 __all__ = [
@@ -503,21 +504,6 @@ def _adjugate_by_svd(a):
 
 # Rank and inverses.
 
-def _cutoff(a: Array, rtol: Any, largest: Array) -> Array:
-    """The product of rtol, by default 10 max(m, n) eps, and the largest singular value."""
-    if rtol is None:
-        rtol = 10.0 * max(a.shape[-2:]) * float(h.dtypes.finfo(a.dtype).eps)
-    rtol = lax.convert_element_type(h.arr(rtol), largest.dtype)
-    if rtol.ndim:
-        rtol = lax.expand_dims(rtol, (rtol.ndim,))
-    return jnp.multiply(rtol, largest)
-
-
-def _inverse_values(s: Array, keep: Array) -> Array:
-    """Compute 1 / s for the singular values to keep, and 0 for the others."""
-    return jnp.where(keep, 1 / jnp.where(keep, s, 1), 0)
-
-
 def pinv(a: ArrayLike, rtol: ArrayLike | None = None, hermitian: bool = False, *,
          rcond: ArrayLike | None = None) -> Array:
     """Compute the pseudoinverses of matrices.
@@ -542,11 +528,22 @@ def pinv(a: ArrayLike, rtol: ArrayLike | None = None, hermitian: bool = False, *
     m, n = a.shape[-2:]
     if m == 0 or n == 0:
         return lax.full((*a.shape[:-2], n, m), 0, a.dtype)
+    return _pinv(a, rtol if rtol is None else h.arr(rtol), hermitian)
+
+
+@functools.partial(custom_jvp, nondiff_argnums=(2,))
+def _pinv(a: Array, rtol: Array | None, hermitian: bool) -> Array:
     u, s, vh = svd(a, full_matrices=False, hermitian=hermitian)
-    keep = jnp.greater(s, _cutoff(a, rtol, s[..., :1]))
-    inverse = _inverse_values(s, keep)
+    keep = jnp.greater(s, cutoff(a, rtol, s[..., :1]))
+    inverse = inverse_values(s, keep)
     left = _h(vh) * lax.convert_element_type(lax.expand_dims(inverse, (inverse.ndim - 1,)), a.dtype)
     return jnp.matmul(left, _h(u), precision=lax.Precision.HIGHEST)
+
+
+@_pinv.defjvp
+def _pinv_jvp(hermitian: bool, primals: Any, tangents: Any) -> tuple[Array, Array]:
+    p = _pinv(*primals, hermitian)
+    return p, pinv_tangent(p, primals[0], tangents[0])
 
 
 def matrix_rank(M: ArrayLike, rtol: ArrayLike | None = None, *, hermitian: bool = False,
@@ -579,7 +576,7 @@ def matrix_rank(M: ArrayLike, rtol: ArrayLike | None = None, *, hermitian: bool 
     s = svd(M, full_matrices=False, compute_uv=False, hermitian=hermitian)
     if rtol is None:
         rtol = max(M.shape[-2:]) * float(h.dtypes.finfo(s.dtype).eps)
-    limit = _cutoff(M, rtol, jnp.max(s, axis=-1, keepdims=True))
+    limit = cutoff(M, rtol, jnp.max(s, axis=-1, keepdims=True))
     return jnp.sum(jnp.greater(s, limit), axis=-1)
 
 
@@ -664,7 +661,7 @@ def lstsq(a: ArrayLike, b: ArrayLike, rcond: ArrayLike | None = None, *,
         u, s, vh = svd(a, full_matrices=False)
         keep = (s > 0) & (s >= lax.convert_element_type(h.arr(rcond), s.dtype) * s[0])
         rank = jnp.sum(keep)
-        inverse = lax.expand_dims(_inverse_values(s, keep), (1,))
+        inverse = lax.expand_dims(inverse_values(s, keep), (1,))
         inner = jnp.matmul(_h(u), b, precision=high)
         inner = lax.convert_element_type(inverse, dtype) * inner
         x = jnp.matmul(_h(vh), inner, precision=high)

@@ -8,10 +8,11 @@ This module may import the engine.
 from __future__ import annotations
 
 import enum
+import functools
 import math
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -22,6 +23,8 @@ from toile.engine.platform_registry import default_devices
 from toile.engine.records import dataclass
 from toile.engine.source import here
 from toile.engine.trace import state
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class AxisType(enum.Enum):
@@ -278,6 +281,16 @@ class Mesh(_Named):
     def __exit__(self, *_: Any) -> None:
         _entered.set(_entered.value[:-1])
 
+    def __call__(self, fun: F) -> F:
+        """Decorate a function, which then runs in a `with mesh:` block."""
+
+        @functools.wraps(fun)
+        def inside(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return fun(*args, **kwargs)
+
+        return inside  # type: ignore[return-value]
+
     def __str__(self) -> str:
         if not self.axis_names:
             return "Mesh()"
@@ -449,6 +462,9 @@ class set_mesh:
             )
         if state.trace is not None and state.trace.staging:
             raise ValueError("`set_mesh` can only be used outside `toile.jit`." + here())
+        if mesh is not None and mesh.manual_axes:
+            raise ValueError(f"set_mesh: {mesh} contains manual axes (needed a mesh of Auto and "
+                             f"Explicit axes; axes are Manual only in shard_map){here()}")
         self.prev_mesh, self.prev_abstract_mesh = _concrete.value, _abstract.value
         _concrete.set(EMPTY if mesh is None else mesh)
         _abstract.set(EMPTY_ABSTRACT if mesh is None else mesh.abstract_mesh)

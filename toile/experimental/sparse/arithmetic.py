@@ -10,13 +10,13 @@ from toile.engine.source import here
 from toile.experimental.sparse.bcoo_indices import as_dtype
 from toile.experimental.sparse.bcoo_products import bcoo_multiply_dense, bcoo_multiply_sparse
 from toile.experimental.sparse.storage import BCOOStorage
+from toile.numpy._dtypes import to_inexact
 
 
 def _promoted(x: Any, y: Any, inexact: bool = False) -> tuple[Any, Any]:
     """Operands with the promoted dtype of both."""
     dtype = jnp.result_type(*(v.data if isinstance(v, BCOOStorage) else v for v in (x, y)))
-    if inexact and not jnp.issubdtype(dtype, jnp.inexact):
-        dtype = jnp.result_type(dtype, float)
+    dtype = to_inexact(dtype) if inexact else dtype
     found = [as_dtype(v, dtype) if isinstance(v, BCOOStorage) else jnp.asarray(v).astype(dtype)
              for v in (x, y)]
     return found[0], found[1]

@@ -126,6 +126,8 @@ def bcoo_dynamic_slice(
         size = np.asarray(sizes[n_batch : n_batch + n_sparse], indices.dtype)
         start = jnp.stack(sparse).astype(indices.dtype)
         start = jnp.clip(jnp.where(start < 0, start + have, start), 0, have - size)
+        start = lax.expand_dims(start, range(indices.ndim - 1))
+        size = size.reshape(start.shape)
         keep = ((indices >= start) & (indices < start + size)).all(-1, keepdims=True)
         data, indices = _kept(mat, data, keep, indices - start, sizes)
     return type(mat)((data, indices), shape=sizes)
