@@ -12,7 +12,7 @@ import functools
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -24,7 +24,8 @@ from toile.engine.records import dataclass
 from toile.engine.source import here
 from toile.engine.trace import state
 
-F = TypeVar("F", bound=Callable[..., Any])
+Args = ParamSpec("Args")
+Result = TypeVar("Result")
 
 
 class AxisType(enum.Enum):
@@ -281,15 +282,15 @@ class Mesh(_Named):
     def __exit__(self, *_: Any) -> None:
         _entered.set(_entered.value[:-1])
 
-    def __call__(self, fun: F) -> F:
+    def __call__(self, fun: Callable[Args, Result]) -> Callable[Args, Result]:
         """Decorate a function, which then runs in a `with mesh:` block."""
 
         @functools.wraps(fun)
-        def inside(*args: Any, **kwargs: Any) -> Any:
+        def inside(*args: Args.args, **kwargs: Args.kwargs) -> Result:
             with self:
                 return fun(*args, **kwargs)
 
-        return inside  # type: ignore[return-value]
+        return inside
 
     def __str__(self) -> str:
         if not self.axis_names:
