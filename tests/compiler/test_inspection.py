@@ -206,10 +206,11 @@ def test_wrong_uses_say_so(look):
 def covered(f, *args):
     """The best of a few profiles: other work on the machine only takes from it."""
     found = toile.profile(f)(*args)
-    for _ in range(4):
+    for _ in range(11):
         assert found.covered < 1.0001
-        if found.covered < 0.95:
-            found = toile.profile(f)(*args)
+        if found.covered >= 0.95:
+            break
+        found = max(found, toile.profile(f)(*args), key=lambda p: p.covered)
     return found
 
 
