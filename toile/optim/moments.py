@@ -1,4 +1,4 @@
-"""Adam and its variants, which divide gradients by the square root of their average square.
+"""Adam and its variants, which divide gradients by the square root of the average squared gradient.
 
 Each transformation keeps a moving average `mu` of the gradient `g` and a moving average `nu` of
 `|g|²` or a similar quantity. Most averages start at zero; dividing them by `1 - decay**t` at step
@@ -343,7 +343,7 @@ def scale_by_adan(
     b1: ArrayLike = 0.98, b2: ArrayLike = 0.92, b3: ArrayLike = 0.99, eps: ArrayLike = 1e-8,
     eps_root: ArrayLike = 0.0,
 ) -> base.GradientTransformation:
-    """Extrapolate the average update, and divide the result by the root of an average square.
+    """Extrapolate the average update, and divide it by the root of an average of squares.
 
     Let `d` be the change in the update `g` since the previous step (0 in the first step), and let
     `m`, `v` and `n` be the moving averages of `g`, `d` and `|g + (1 - b2) * d|**2`, corrected for

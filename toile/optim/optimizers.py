@@ -426,10 +426,10 @@ def yogi(
     learning_rate: ScalarOrSchedule, b1: ArrayLike = 0.9, b2: ArrayLike = 0.999,
     eps: ArrayLike = 1e-3,
 ) -> GradientTransformationExtraArgs:
-    """Yogi: a variant of Adam whose average square changes by a fraction of the squared gradient.
+    """Yogi, a variant of Adam that changes its average of squared gradients more slowly.
 
-    For a gradient `g`, the average square moves toward `g²` by a fixed fraction of `g²`: it becomes
-    `v = v - (1 - b2) * sign(v - g²) * g²`. A parameter moves by
+    For a gradient `g`, the average of squared gradients, `v`, moves toward `g²` by a fixed fraction
+    of `g²`: it becomes `v - (1 - b2) * sign(v - g²) * g²`. A parameter moves by
     `-learning_rate * m / (sqrt(v) + eps)`, where `m` and `v` are bias-corrected as in `adam`
     (Zaheer et al., 2018). Both `m` and `v` start at 1e-6.
 

@@ -147,7 +147,7 @@ class RMSProp(OptimizerDef):
             steps.
         eps: small number added to the square root to avoid division by zero.
         centered: whether to divide by the standard deviation of the gradients instead of by the
-            square root of their average square.
+            square root of the average squared gradient.
 
     >>> from toile import optim
     >>> optimizer = optim.RMSProp(learning_rate=0.5, beta2=0.75).create(jnp.array([1.0]))
