@@ -32,7 +32,7 @@ _module_folders = {os.path.join(_HERE, part) + os.sep for part in ("linen", "cor
 
 
 class UnfilteredStackTrace(Exception):
-    """The cause of an error from which frames were removed; its traceback contains all frames."""
+    """The cause of an error whose traceback was shortened; the cause keeps the full traceback."""
 
 
 def register_exclusion(path: str) -> None:

@@ -237,6 +237,9 @@ PARTS = {
     "rolled integers": (rolled, shape(131, 133, dtype=I32)),
     "rolled rows": (rolled_rows, shape(130, 132)),
     "joined": (joined, *[shape(130, 132)] * 3),
+    "chosen by numbers": (
+        lambda x, n: lax.select_n(n, jnp.roll(x, 3, 1), jnp.roll(x, -2, 0)) * 2,
+        shape(130, 132), shape(130, 132, dtype=I32)),
     "joined bytes": (joined, *[shape(130, 132, dtype=jnp.int8)] * 3),
 }
 

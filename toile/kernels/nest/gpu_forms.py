@@ -43,8 +43,8 @@ SHARED_OF_ROWS = 96 << 10  # bytes of shared memory for several rows, which most
 MOST_WARPS = 32  # of a block
 SHORT_ROW, MANY_ROWS = 4, 1 << 15  # elements of a row that one thread adds; fewest such rows
 COMMON_ROW = 256  # elements of a row that is the same for many threads
-MANY_PICKS = 3  # elements at places of their own, of which threads read adjacent ones together
-PICKED_BYTES = 8  # of such an array that a thread then reads one by one
+# With several elements at places of their own, adjacent threads should read adjacent elements.
+MANY_PICKS, PICKED_BYTES = 3, 8  # the fewest, and the bytes of each that a thread may then read
 FAR = 2**31 - 2**17  # indices beyond this need 64 bits
 
 

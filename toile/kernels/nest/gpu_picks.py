@@ -13,7 +13,18 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple, TypeGuard
 
-from toile.compiler.ir.loop_nests import Apply, LoopNest, Node, Pick, Reduce, Total, levels
+import numpy as np
+
+from toile.compiler.ir.loop_nests import (
+    Apply,
+    Load,
+    LoopNest,
+    Node,
+    Pick,
+    Reduce,
+    Total,
+    levels,
+)
 
 
 class Read(NamedTuple):
@@ -25,7 +36,7 @@ class Read(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The second read where the node `which` holds, and otherwise the first."""
+    """The second of two reads where the condition `which` holds; elsewhere, the first."""
 
     which: int
     reads: tuple[Read | Choice, Read | Choice]
@@ -50,7 +61,7 @@ def choices_of(nest: LoopNest) -> tuple[dict[int, Choice], set[int]]:
     for n, node in enumerate(nest.nodes):
         if isinstance(node, Pick):
             trees[n], parts[n] = Read(n, None, None), set()
-        elif _selects(node):
+        elif _selects(node, nest):
             own = {a: trees[a] for a in node.args[1:] if a in trees and uses[a] == 1
                    and a not in nest.scratch and alike[a] == alike[n]}
             tree = _tree_of(nest, node.args, own)
@@ -61,8 +72,12 @@ def choices_of(nest: LoopNest) -> tuple[dict[int, Choice], set[int]]:
     return {n: tree for n, tree in made.items() if n not in inside}, inside
 
 
-def _selects(node: Node) -> TypeGuard[Apply]:
-    return isinstance(node, Apply) and node.op.is_selection and len(node.args) == 3
+def _selects(node: Node, nest: LoopNest) -> TypeGuard[Apply]:
+    """Whether a node chooses between two others by a boolean; a number may be neither 0 nor 1."""
+    if not isinstance(node, Apply) or not node.op.is_selection or len(node.args) != 3:
+        return False
+    which = nest.nodes[node.args[0]]
+    return (nest.loads[which.operand] if isinstance(which, Load) else which).dtype == np.bool_
 
 
 def _tree_of(

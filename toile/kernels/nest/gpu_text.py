@@ -288,7 +288,7 @@ class Body(Nodes):
                            self.nest.loads[operand].dtype)
 
     def _distance(self, operand: int, index: Value) -> str:
-        """The index of a picked element from the operand's pointer on."""
+        """How many elements a picked element is away from the operand's pointer."""
         terms = [index.name]
         for a in self.coordinates:
             s = self.stride(operand, a)
@@ -324,7 +324,7 @@ class Body(Nodes):
             assert isinstance(pick, Pick)
             distance = self._distance(pick.operand, self.values[pick.index])
             type = f"{memory(self.nest.loads[pick.operand].dtype)}*"
-            place = self.code.let(f"{type}", f"{self.pointer(pick.operand)} + ({distance})")
+            place = self.code.let(type, f"{self.pointer(pick.operand)} + ({distance})")
             return place, None if tree.mask is None else self.values[tree.mask]
         which = self.values[tree.which]
         (first, inside), (second, also) = (self._place_of(t) for t in tree.reads)
