@@ -49,23 +49,31 @@ class FakeCublasLt:
     def describe(self, operation, *layouts):
         found = dict(self.made[operation][1])
         found["layouts"] = [tuple(self.made[x][0]) for x in layouts]
+        found["batch"] = [(self.made[x][1].get(cublaslt.BATCH_COUNT, 1),
+                           self.made[x][1].get(cublaslt.BATCH_STEP, 0)) for x in layouts]
         found["epilogue"] = EPILOGUES[found[cublaslt.EPILOGUE]]
         return found
 
     def matmul(self, handle, operation, alpha, a, la, b, lb, beta, c, lc, d, ld, *_):
         what = self.describe(operation, la, lb, lc, ld)
-        assert ctypes.c_float.from_address(alpha).value == 1
-        more = ctypes.c_float.from_address(beta).value
-        self.ran.append({**what, "beta": more})
-        work = lambda: compute(what, (a, b, c, d), more)
+        scales = [ctypes.c_float.from_address(x).value for x in (alpha, beta)]
+        self.ran.append({**what, "alpha": scales[0], "beta": scales[1]})
+
+        def work():
+            (count,) = {n for n, _ in what["batch"]}
+            for i in range(count):
+                steps = [i * step * DTYPES[layout[0]].itemsize
+                         for (_, step), layout in zip(what["batch"], what["layouts"])]
+                compute(what, [x + n for x, n in zip((a, b, c, d), steps)], *scales)
+
         if self.driver is None:
             work()
         else:
             self.driver._do(work)
 
 
-def compute(what, pointers, beta):
-    """D of a description."""
+def compute(what, pointers, alpha, beta):
+    """D of a description, or of one of a batch."""
     matrices = []
     for (code, rows, columns, leading), at in zip(what["layouts"], pointers):
         assert leading >= rows and not at % 16 and not leading * DTYPES[code].itemsize % 16
@@ -76,7 +84,7 @@ def compute(what, pointers, beta):
     if a.dtype.itemsize == 1:  # float8
         assert what[cublaslt.TRANSA] and not what[cublaslt.TRANSB]
         assert not any(n % 16 for n in (*a.shape, *b.shape))
-    total = left.astype("f8") @ right.astype("f8")
+    total = alpha * (left.astype("f8") @ right.astype("f8"))
     for attribute in (cublaslt.A_SCALE, cublaslt.B_SCALE):
         if attribute in what:
             total *= ctypes.c_float.from_address(what[attribute]).value

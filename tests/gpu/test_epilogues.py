@@ -98,6 +98,69 @@ TAKEN = {
 }  # fmt: skip
 
 
+F32 = "cuBLASLt float32 (tf32) + added"
+
+
+def step_of(p, x, y):
+    return p - 0.5 * (x.T @ y)
+
+
+def steps_of_tasks(p, x, y):
+    """Two steps of gradient descent for each of several tasks."""
+    for _ in range(2):
+        p = p - 0.5 * toile.vmap(lambda p, x, y: x.T @ (x @ p - y))(p, x, y)
+    return p
+
+
+P32, Q32 = normal(32, 64, seed=6), normal(4, 32, 64, seed=6)
+FX, FY = normal(16, 32, seed=7), normal(16, 64, seed=8)
+TX, TY = normal(4, 16, 32, seed=7), normal(4, 16, 64, seed=8)
+PLAIN32 = "cuBLAS float32 (tf32)"
+MULTIPLES = {
+    "step": (step_of, (P32, FX, FY), [F32]),
+    "step of each task": (steps_of_tasks, (Q32, TX, TY), [F32] * 4),
+    "less an array": (lambda p, x, y: -(x.T @ y) * 3 - p, (P32, FX, FY), [F32]),
+    "sum of products": (lambda x, y: (x.T @ y, x.T @ (y * y) + x.T @ y), (FX, FY),
+                        [PLAIN32, "kernel", F32]),
+    "by a number that is computed": (lambda p, x, y: p - p[0, 0] * (x.T @ y), (P32, FX, FY),
+                                     [PLAIN32, "kernel"]),
+    "read by loops alone": (lambda p, x, y: (p - 0.5 * (x.T @ y)).sum(-1), (P32, FX, FY),
+                            [PLAIN32, "kernel"]),
+    "of a row": (lambda p, x, y: p[0] - 0.5 * (x.T @ y), (P32, FX, FY), [PLAIN32, "kernel"]),
+}
+
+
+@pytest.mark.parametrize("name", MULTIPLES)
+def test_multiples(name):
+    fun, args, expected = MULTIPLES[name]
+    assert steps(fun, *args) == expected
+
+
+@pytest.mark.parametrize("name", ["step", "step of each task", "less an array", "sum of products"])
+def test_values_of_multiples(name, monkeypatch):
+    fun, args, _ = MULTIPLES[name]
+    program, leaves = program_of(fun, args)
+    with host_driver.host_gpu(monkeypatch) as (driver, device):
+        handle = fake_lt(driver)
+        with cublaslt.use(handle):
+            executable = host_driver.compiled(program, device)
+            for _ in range(3):  # step by step, captured, and as a graph
+                got = host_driver.run(executable, [x._data for x in leaves], device)
+    assert any(d["beta"] for d in handle.functions.ran)
+    for a, wanted in zip(got, toile.tree.leaves(fun(*map(jnp.asarray, args))), strict=True):
+        np.testing.assert_allclose(a, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_a_step_overwrites_what_it_changes():
+    """The new parameters can have the memory of the old ones, but not of the operands."""
+    program, _ = program_of(step_of, (P32, FX, FY))
+    with cublaslt.use(fake_lt()):
+        plan = planned(optimize(program, choose=TARGET.choose), TARGET)
+    may = plan.may_overwrite()
+    written = plan.outputs[0].buffer
+    assert [may(v, written) for v in program.inputs] == [True, False, False]
+
+
 @pytest.mark.parametrize("name", TAKEN)
 def test_taken(name):
     fun, args, expected = TAKEN[name]

@@ -32,6 +32,8 @@ FUNCTIONS = {
     "relu": (lambda *xs: toile.nn.relu(cases.dense(*xs)), (cases.X, cases.W, cases.B)),
     "two blocks": (cases.two_blocks, (cases.X, *cases.WEIGHTS)),
     "gradients": (cases.loss(cases.block), (cases.X, *cases.WEIGHTS)),
+    "step": (cases.step_of, (cases.P32, cases.FX, cases.FY)),
+    "steps of tasks": (cases.steps_of_tasks, (cases.Q32, cases.TX, cases.TY)),
     "float8, scaled": (lambda x, y, s, t: cases.scaled(x.astype(cases.e4m3), y.astype(cases.e4m3),
                                                        s, t),
                        (cases.X, cases.W, cases.S, cases.T)),

@@ -359,26 +359,28 @@ def _note(kind: str, result: str, compute: str) -> str:
 
 # ---- one product in one call
 def single(op: DotGeneral, x: Operand, y: Operand, out: Operand, plan: Planner, compute: str,
-           fits: Callable[[Gemm], bool]) -> Gemm | None:
-    """A contraction as one call, with as few copies as `fits` allows; None if it takes several."""
+           fits: Callable[[Gemm], bool], batched: bool = False) -> Gemm | None:
+    """A contraction as one call, with as few copies as `fits` allows; None if it takes several, or
+    a batch unless it may be `batched`."""
     _, order = cheapest_order(labels_of(op, x, y, out), x, y)
     kinds = x.dtype.name, y.dtype.name
     costs = {(copy_x, copy_y): copy_x * x.size + copy_y * y.size
              for copy_x, copy_y in product((False, True), repeat=2)}
     for copies in sorted(costs, key=lambda c: costs[c]):
-        call = _one(op, x, y, out, CopiesNotMade(), order, copies, kinds, compute)
+        call = _one(op, x, y, out, CopiesNotMade(), order, copies, kinds, compute, batched)
         if call is not None and _aligned(call) and fits(call):
-            return _one(op, x, y, out, plan, order, copies, kinds, compute)
+            return _one(op, x, y, out, plan, order, copies, kinds, compute, batched)
     return None
 
 
 def _one(op: DotGeneral, x: Operand, y: Operand, out: Operand, plan: Any, order: Sequence[str],
-         copies: tuple[bool, bool], kinds: tuple[str, str], compute: str) -> Gemm | None:
+         copies: tuple[bool, bool], kinds: tuple[str, str], compute: str, batched: bool
+         ) -> Gemm | None:
     """The call after these copies; None if it takes more copies, or several calls."""
     op, x, y = _with_copies(op, x, y, copies, order, plan)
     items = x.dtype.itemsize, out.dtype.itemsize
     found = _fitted(labels_of(op, x, y, out), order, items, (x.ref, y.ref, out.ref))
-    if found is None or found.outer:
+    if found is None or len(found.outer) > batched:
         return None
     return _call(found, x.ref, y.ref, out.ref, kinds, out.dtype.name, compute)
 
@@ -387,6 +389,7 @@ def _aligned(call: Gemm) -> bool:
     """Whether the columns of all matrices are aligned."""
     return all(gpu_tensor_cores.is_aligned(m.ref)
                and not m.leading * cublas_bytes(m.type) % cublas.ALIGNED
+               and not m.step * cublas_bytes(m.type) % cublas.ALIGNED
                for m in (call.a, call.b, call.c))
 
 

@@ -1,11 +1,12 @@
 """The pass that fuses products with the operations after them, where cuBLASLt supports it.
 
+    c - r (x W)                     only float32: the step of an optimizer, a sum of products
     x W + b, x + (y W + b)          only the sum is stored, never the product alone
     gelu(x W + b)                   with the input of gelu, if its derivative needs that
     gelu'(h) * (g W^T)              in the backward pass
     (s p) (t q), s t (p q)          of float8 matrices p and q, which were converted to be scaled
 
-This applies only to bfloat16, which may be float32 until it is stored
+Except for the first, this applies only to bfloat16, which may be float32 until it is stored
 (`jax_allow_excess_precision`), and only if a sum must be in memory anyway: a sum that only loop
 nests read is computed by them at no cost.
 """
@@ -27,14 +28,22 @@ from toile.engine.program import Atom, Equation, Literal, Program, Var, without_
 from toile.kernels.contraction import gpu_activations as activations
 from toile.kernels.contraction.gpu import FLOAT8, float8_fits
 from toile.kernels.contraction.gpu_activations import FACTORS, POINTS, Chain
-from toile.kernels.fused_product.gpu import FusedProduct, available, sides, trailing
+from toile.kernels.fused_product.gpu import (
+    FusedProduct,
+    available,
+    batched_sides,
+    sides,
+    trailing,
+)
 from toile.primitives.choices import ConvertElementType
 from toile.primitives.contractions import DotGeneral
 from toile.primitives.elementwise import Max
+from toile.primitives.families import Neg, Sub
 from toile.targets.cuda import cublaslt
 
 LEAST_BYTES = 1 << 20  # of a result that is worth fusing
-UNIT = 8  # elements: sizes must be multiples of this for epilogues
+UNIT, UNIT32 = 8, 4  # elements: sizes must be multiples of this; for float32
+MOST_SUMMED = 4096  # of float32: with longer sums, the product takes much longer than the addition
 # Seconds on a Hopper chip: what float8 saves per multiplication of two numbers, and what it costs
 # to copy a number into the required layout.
 SAVED, MOVE = 8e-16, 4e-12
@@ -48,7 +57,7 @@ def fuse_epilogues(program: Program) -> Program:
     if not products or not flags.allow_excess_precision or cublaslt.engine() is None:
         return program
     work = _Fusion(program)
-    for step in (work.float8, work.gelu, work.sums):
+    for step in (work.float8, work.gelu, work.sums, work.multiples):
         for e in products:
             if id(e) not in work.gone:
                 step(e)
@@ -70,6 +79,8 @@ class _Epilogue:
     gone: list[Equation]
     activation: str = ""
     extras: list[tuple[str, Atom]] = field(default_factory=list)
+    alpha: float = 1.0
+    beta: float = 1.0
 
     def __contains__(self, name: str) -> bool:
         return any(n == name for n, _ in self.extras)
@@ -203,6 +214,52 @@ class _Fusion:
         if e is None or self._is_kept(a, True):
             return self._broadcast(a) is None
         return not (fuses(e) or _is_product(e) or _is_view(e))
+
+    # ---- multiples
+    def multiples(self, e: Equation) -> None:
+        """Fuse a float32 product, times a number, with the array that it is added to."""
+        if not self._is_wide(e):
+            return
+        end = _begin(e)
+        reader = self._take_factors(end)
+        if reader is None or len(reader.ins) != 2 or reader.ins[0] is reader.ins[1]:
+            return
+        before = reader.ins[1] is end.value
+        if isinstance(reader.op, Sub):
+            end.alpha, end.beta = (-end.alpha, 1.0) if before else (end.alpha, -1.0)
+        elif not reader.op.is_sum:
+            return
+        other = reader.ins[not before]
+        alike = other.aval.shape == end.value.aval.shape and other.aval.dtype == FLOAT32
+        made = self.made.get(other)
+        if alike and (self._is_array(other) or made is not None and _is_product(made)):
+            end.take(reader, "added", other)
+            if self._is_kept(end.value, True):
+                self._place(end)
+
+    def _is_wide(self, e: Equation) -> bool:
+        """Whether an equation is a float32 product of sizes that `multiples` takes."""
+        x, y, out = *(a.aval for a in e.ins), e.outs[0].aval
+        if any(a.dtype != FLOAT32 for a in (x, y, out)) or out.nbytes < LEAST_BYTES:
+            return False
+        assert isinstance(e.op, DotGeneral)
+        sizes = batched_sides(e.op, x.shape, y.shape)
+        return (sizes is not None and sizes[-1] <= MOST_SUMMED
+                and not any(n % UNIT32 for n in sizes[1:]))
+
+    def _take_factors(self, end: _Epilogue) -> Equation | None:
+        """Fuse multiplications by numbers; returns the equation after them, if there is one."""
+        while (e := self._reader(end.value)) is not None:
+            others = [a for a in e.ins if a is not end.value]
+            if isinstance(e.op, Neg):
+                end.alpha = -end.alpha
+            elif (e.op.is_product and len(e.ins) == 2 and len(others) == 1
+                  and isinstance(others[0], Literal) and np.size(others[0].val) == 1):
+                end.alpha *= float(np.asarray(others[0].val).item())
+            else:
+                break
+            end.take(e)
+        return e
 
     # ---- gelu
     def gelu(self, e: Equation) -> None:
@@ -346,7 +403,7 @@ class _Fusion:
     def _operation(self, end: _Epilogue, keeps: bool = False) -> FusedProduct | None:
         """The fused operation; None if the library has no algorithm for it."""
         names = tuple(name for name, _ in end.extras)
-        op = FusedProduct(end.product, end.activation, names, keeps)
+        op = FusedProduct(end.product, end.activation, names, keeps, end.alpha, end.beta)
         return op if available(op, end.ins[0].aval, end.ins[1].aval) else None
 
     def _place(self, end: _Epilogue, outs: list[Var] | None = None) -> None:

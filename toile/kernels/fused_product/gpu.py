@@ -6,7 +6,7 @@ that the product itself is never stored. Sums are float32 until the result is ro
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -41,7 +41,7 @@ def gelu_slope(x: Any) -> Any:
 
 @dataclass(frozen=True)
 class FusedProduct(Operation):
-    """activation(s t A B + C + bias); with `keeps`, also the input of the activation.
+    """activation(alpha s t A B + beta C + bias); with `keeps`, also the activation's input.
 
     `extras` names the operands after A and B: "scale" (several times), "bias", "added" (C), and
     "before": the input of the activation whose derivative is taken ("dgelu")."""
@@ -50,6 +50,8 @@ class FusedProduct(Operation):
     activation: str = ""  # "relu", "gelu" or "dgelu"
     extras: tuple[str, ...] = ()
     keeps: bool = False
+    alpha: float = 1.0
+    beta: float = 1.0
 
     kernel_family = "fused_product"
     multiple = True
@@ -60,7 +62,7 @@ class FusedProduct(Operation):
 
     def eager(self, xp: Any, x: Any, y: Any, *extras: Any) -> Any:
         op = self.product
-        total = contract(xp, x, y, op.lhs, op.rhs, op.out, np.dtype(np.float32))
+        total = self.alpha * contract(xp, x, y, op.lhs, op.rhs, op.out, np.dtype(np.float32))
         before = None
         for name, value in zip(self.extras, extras, strict=True):
             if name == "scale":
@@ -70,7 +72,7 @@ class FusedProduct(Operation):
             else:
                 part = value.astype(total.dtype)
                 total = total + (part.reshape(_trailing(op, total.shape)) if name == "bias"
-                                 else part)
+                                 else self.beta * part)
         made = {"": lambda x: x, "relu": lambda x: xp.maximum(x, 0), "gelu": gelu,
                 "dgelu": lambda x: x * gelu_slope(before)}[self.activation](total)
         dtype = op.dtype or x.dtype
@@ -105,7 +107,7 @@ def described(op: FusedProduct, gemm: Gemm, extras: list[Ref], kept: Ref | None)
     like = Matrix(gemm.c.ref, gemm.c.type, gemm.c.leading)
     more: dict[str, Any] = {"epilogue": epilogue(op), "bias": given.get("bias")}
     if "added" in given:
-        more |= {"c": Matrix(given["added"], like.type, like.leading), "beta": 1.0}
+        more |= {"c": replace(gemm.c, ref=given["added"]), "alpha": op.alpha, "beta": op.beta}
     aux = given.get("before", kept)
     if aux is not None:
         more["aux"] = Matrix(aux, like.type, like.leading)
@@ -125,14 +127,15 @@ def available(op: FusedProduct, x: Aval, y: Aval) -> bool:
     out = op.product.infer(x, y)
     compute = contractions.compute_type(op.product.precision, x.dtype.name, y.dtype.name,
                                         out.dtype.name)
-    sizes = sides(op.product, x.shape, y.shape)
-    if compute is None or sizes is None:
+    found = batched_sides(op.product, x.shape, y.shape)
+    if compute is None or found is None:
         return False
-    n, m, k = sizes
+    count, n, m, k = found
     first, second = (y, x) if op.product.out[-1] in op.product.rhs else (x, y)
     place = Ref(None)
-    gemm = Gemm(m, n, k, Matrix(place, first.dtype.name, k, True),
-                Matrix(place, second.dtype.name, k), Matrix(place, out.dtype.name, m), compute)
+    gemm = Gemm(m, n, k, Matrix(place, first.dtype.name, k, True, m * k),
+                Matrix(place, second.dtype.name, k, False, n * k),
+                Matrix(place, out.dtype.name, m, False, m * n), compute, count)
     return engine.has(described(op, gemm, [place] * len(op.extras), place if op.keeps else None))
 
 
@@ -151,6 +154,21 @@ def sides(op: DotGeneral, x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, 
     return n, m, k
 
 
+def batched_sides(
+    op: DotGeneral, x: tuple[int, ...], y: tuple[int, ...]
+) -> tuple[int, int, int, int] | None:
+    """The number of products, then their `sides`; None if there are batches along several axes."""
+    size = dict(zip(op.lhs + op.rhs, x + y, strict=True))
+    shared = [c for c in op.out if c in op.lhs and c in op.rhs]
+    if len(shared) > 1 or shared != list(op.out[: len(shared)]):
+        return None
+    labels = [(side, "".join(c for c in side if c not in shared)) for side in (op.lhs, op.rhs)]
+    shapes = [tuple(size[c] for c in left) for _, left in labels]
+    single = replace(op, lhs=labels[0][1], rhs=labels[1][1], out=op.out[len(shared):])
+    found = sides(single, *shapes)
+    return None if found is None else (prod(size[c] for c in shared), *found)
+
+
 def lower(op: FusedProduct, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
     """Lower to one call to cuBLASLt."""
     x, y, *extras = (_ready(v, plan, i > 1) for i, v in enumerate(ins))
@@ -166,7 +184,7 @@ def lower(op: FusedProduct, ins: list[Operand], outs: list[Operand], plan: Plann
         return cublaslt.lt().has(described(op, gemm, places, kept))
 
     assert compute is not None
-    gemm = contractions.single(op.product, x, y, out, plan, compute, fits)
+    gemm = contractions.single(op.product, x, y, out, plan, compute, fits, "added" in op.extras)
     assert gemm is not None, "the pass has asked whether there is an algorithm"
     plan.call(described(op, gemm, places, kept))
     return True

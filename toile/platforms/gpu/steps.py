@@ -55,7 +55,10 @@ class MadePlan(steps.MadePlan):
                 return False
             if until < at:
                 return True
-            if not isinstance(self.steps[at], Region):
+            step = self.steps[at]
+            if isinstance(step, CallStep):
+                return step.call.may_overwrite(read, written)
+            if not isinstance(step, Region):
                 return False
             readers, writers = (launches(at).get(b, []) for b in (read, written))
             if len(readers) != 1 or len(writers) != 1 or readers[0] is not writers[0]:

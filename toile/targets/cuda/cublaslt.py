@@ -206,6 +206,7 @@ class LtMatmul(Call):
     compute: str
     count: int = 1
     c: Matrix | None = None
+    alpha: float = 1.0
     beta: float = 0.0
     epilogue: str = ""
     bias: Ref | None = None
@@ -241,6 +242,15 @@ class LtMatmul(Call):
             refs.append(self.aux.ref)
         return frozenset(r.buffer for r in refs)
 
+    def may_overwrite(self, read: Any, written: Any) -> bool:
+        """Whether D can be stored in the memory of C."""
+        c = self.c
+        if c is None or c.ref.buffer is not read or self.d.ref.buffer is not written:
+            return False
+        others = {r.buffer for r in (self.a.ref, self.b.ref, self.bias, *self.scales) if r}
+        return (replace(c, ref=self.d.ref) == self.d and c.ref.offset == self.d.ref.offset
+                and read not in others)
+
     @property
     def flops(self) -> int:
         return 2 * self.m * self.n * self.k * self.count
@@ -269,13 +279,13 @@ class LtMatmul(Call):
             least = (a | b | c | d) & -(a | b | c | d)
             return replace(self, alignment=min(least, 16)).issue(on, pointer, stream)
         kind = COMPUTE_TYPES[self.compute][1]
-        one, beta = cublas.scalar(kind, 1.0), cublas.scalar(kind, self.beta)
+        alpha, beta = cublas.scalar(kind, self.alpha), cublas.scalar(kind, self.beta)
         with on.lock:
             made = on.of(self)
             for attribute, ref in self._pointers():
                 made.set(attribute, ctypes.c_void_p(pointer(ref)))
             on.functions.cublasLtMatmul(
-                on.handle, made.operation, ctypes.addressof(one), a, made.layouts["a"], b,
+                on.handle, made.operation, ctypes.addressof(alpha), a, made.layouts["a"], b,
                 made.layouts["b"], ctypes.addressof(beta), c, made.layouts["c"], d,
                 made.layouts["d"], ctypes.addressof(made.algorithm), on.room(self.is_small)[0],
                 made.algorithm.workspace, stream)  # fmt: skip
@@ -289,7 +299,7 @@ class LtMatmul(Call):
 
 
 def fused(gemm: cublas.Gemm, **more: Any) -> LtMatmul:
-    """One product with an epilogue (`epilogue`, `bias`, `c` and `beta`, `aux`, `scales`)."""
+    """One call with an epilogue (`epilogue`, `bias`, `alpha`, `c` and `beta`, `aux`, `scales`)."""
     assert len(gemm.loop) == 1 and gemm.arrays is None and gemm.scale == "float32"
     parts = ["scaled"] if any(more.get("scales", ())) else []
     parts += ["added"] if more.get("beta") else []

@@ -70,6 +70,10 @@ class Call:
     def use_part(self, part: int) -> None:
         """Let the next call that is small use this part."""
 
+    def may_overwrite(self, read: Any, written: Any) -> bool:
+        """Whether it can write one buffer in the memory of another, which it reads."""
+        return False
+
     def prepare(self) -> None:
         """Create what `run` needs: handles, plans. Not called during a capture."""
 
