@@ -387,7 +387,7 @@ def lion(
     learning_rate: ScalarOrSchedule, b1: ArrayLike = 0.9, b2: ArrayLike = 0.99,
     mu_dtype: DTypeLike | None = None, weight_decay: ScalarOrSchedule = 1e-3, mask: MaskOrFn = None,
 ) -> GradientTransformationExtraArgs:
-    """Lion, which moves every element by the same amount, with a sign taken from an average.
+    """Lion, which uses only the sign of a weighted sum of the gradient and its moving average.
 
     A parameter `p` with gradient `g` moves by
     `-learning_rate * (sign(b1 * m + (1 - b1) * g) + weight_decay * p)`, where `m` is the average of

@@ -95,7 +95,7 @@ def is_hole(x: Any) -> bool:
 def paths(tree: PyTree) -> tuple[list[str], PyTreeDef]:
     """Return the paths of all leaves, and the structure of the tree.
 
-    None and `MaskedNode` count as leaves.
+    None and `MaskedNode` are treated as leaves.
 
     Args:
         tree: any tree.
@@ -172,7 +172,7 @@ def mask_tree(globs: str | Sequence[str], tree: PyTree, who: str = "mask") -> Py
 def is_labels(labels: PyTree, params: PyTree) -> bool:
     """Return whether labels are given as a dict from globs to labels.
 
-    A dict with the same keys as the parameters counts as an ordinary tree of labels.
+    A dict with the same keys as the parameters is treated as an ordinary tree of labels.
 
     Args:
         labels: labels in any form.

@@ -294,7 +294,7 @@ def scale_by_zoom_linesearch(
 ) -> base.GradientTransformationExtraArgs:
     """Multiply updates by a step size that satisfies the strong Wolfe conditions.
 
-    The conditions require that the loss decrease enough and that it be flatter at the new point.
+    The conditions ensure that the loss decreases enough and that it is flatter at the new point.
     For a step size `s`, they are `f(w + s * u) <= f(w) + slope_rtol * s * slope(0) + tol` and
     `|slope(s)| <= curv_rtol * |slope(0)| + tol`. Here `f` is the loss, `w` are the parameters, `u`
     are the updates, which must point downhill, and `slope(s)` is the derivative of `f(w + s * u)`

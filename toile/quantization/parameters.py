@@ -48,8 +48,8 @@ def quantize(
         group: number of adjacent elements along `axis` that share a scale; None for all
             elements along the axis. The last group may be shorter.
         axis: the axis of the groups. If None, the last axis is used for parameters that are named
-            "embedding", and otherwise the longest of all axes except the last. For kernels that
-            `nn.scan` or `nn.vmap` has stacked, pass the axis.
+            "embedding", and otherwise the longest of all axes except the last. If kernels are
+            stacked by `nn.scan` or `nn.vmap`, pass the axis explicitly.
         symmetric: whether all zero points are 0; see `quantize_array`.
         dtype: float8_e4m3fn or float8_e5m2 to store float8 numbers; None for integers.
         method: "round" rounds each number to the nearest stored number. "gptq" rounds the weights

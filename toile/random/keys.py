@@ -279,7 +279,8 @@ def key_impl(keys: Array) -> str:
     """Return the name of the random number generator that keys belong to.
 
     Args:
-        keys: array of random keys; keys in the older form count as keys of the default generator.
+        keys: array of random keys; keys in the older form are treated as keys of the default
+            generator.
 
     Returns:
         The name, which `key` accepts as `impl`.

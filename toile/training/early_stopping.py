@@ -17,8 +17,7 @@ class EarlyStopping(struct.PyTreeNode):
     than `patience` consecutive values are not improvements, `should_stop` becomes True.
 
     Args:
-        min_delta: amount that a decrease from the best value must exceed to count as an
-            improvement.
+        min_delta: amount that a decrease from the best value must exceed to be an improvement.
         patience: number of consecutive values without improvement that are tolerated.
         best_metric: the best value so far.
         patience_count: number of values since the last improvement.

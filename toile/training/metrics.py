@@ -366,7 +366,7 @@ class TopKAccuracy(Average):
     """Fraction of examples for which the label has one of the k largest logits; k is 5 by default.
 
     `TopKAccuracy.of(k)` is the metric for a different k. Among equal logits, the one with the
-    lowest index counts as the largest.
+    lowest index is considered the largest.
 
     Args:
         total: number of correctly classified examples so far.

@@ -119,7 +119,7 @@ class Progress:
                 self.advance()
 
     def advance(self, count: int = 1) -> None:
-        """Count more items as done.
+        """Record that more items are done.
 
         Args:
             count: number of items.
@@ -191,7 +191,7 @@ class Bar(Protocol):
         """Draw the bar for the last time."""
 
     def advance(self, count: int) -> None:
-        """Count more items as done."""
+        """Record that more items are done."""
 
     def show(self, text: str) -> None:
         """Show text beside the bar."""

@@ -114,7 +114,7 @@ def multiclass_generalized_dice_loss(
 ) -> Array:
     """Compute the mean `dice_loss`, with each class weighted by the inverse square of its size.
 
-    The weights make small regions count as much as large regions (Sudre et al., 2017).
+    The weights give small regions the same influence as large regions (Sudre et al., 2017).
 
     Args:
         predictions: logits, or probabilities if `apply_softmax` is False; an array of shape (batch,

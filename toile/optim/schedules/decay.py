@@ -49,7 +49,8 @@ def polynomial_schedule(
         end_value: final value.
         power: exponent; with 1, the transition is linear.
         transition_steps: number of steps in the transition.
-        transition_begin: number of steps before the transition starts; negative values count as 0.
+        transition_begin: number of steps before the transition starts; negative values are treated
+            as 0.
 
     Returns:
         A schedule: a function that maps the number of steps taken to a value.
@@ -88,7 +89,8 @@ def linear_schedule(
         init_value: initial value.
         end_value: final value.
         transition_steps: number of steps in the transition.
-        transition_begin: number of steps before the transition starts; negative values count as 0.
+        transition_begin: number of steps before the transition starts; negative values are treated
+            as 0.
 
     Returns:
         A schedule: a function that maps the number of steps taken to a value.
@@ -115,7 +117,8 @@ def exponential_decay(
         init_value: initial value.
         transition_steps: number of steps after which the value has been multiplied by `decay_rate`.
         decay_rate: factor by which the value is multiplied; less than 1 for a decay.
-        transition_begin: number of steps before the transition starts; negative values count as 0.
+        transition_begin: number of steps before the transition starts; negative values are treated
+            as 0.
         staircase: whether to round down the exponent, so that the value changes only every
             `transition_steps` steps.
         end_value: bound for the value: a lower bound if `decay_rate < 1`, otherwise an upper bound.

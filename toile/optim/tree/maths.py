@@ -415,7 +415,7 @@ def allclose(
         a, b: trees of the same structure.
         rtol: tolerance relative to the elements of `b`.
         atol: absolute tolerance.
-        equal_nan: whether NaN counts as equal to NaN.
+        equal_nan: whether NaN is considered equal to NaN.
 
     Returns:
         A boolean scalar.

@@ -145,8 +145,8 @@ def summed_name(name: str, start: str) -> str | None:
 def all_checkpoints(ckpt_dir: str | os.PathLike[str], prefix: str) -> list[str]:
     """The paths of the checkpoints in a directory, in the order of their steps.
 
-    Names without a step, such as `<prefix>nan` and `<prefix>best`, come first, so that they never
-    count as newer than a checkpoint with a step.
+    Names without a step, such as `<prefix>nan` and `<prefix>best`, come first, so that they are
+    never considered newer than a checkpoint with a step.
     """
     folder, start = os.path.split(os.path.join(os.fspath(ckpt_dir), prefix))
     try:

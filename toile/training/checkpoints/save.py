@@ -269,7 +269,7 @@ def _is_readable(path: str) -> bool:
 
 
 def _set_aside(path: str) -> None:
-    """Rename a file that cannot be read, so that it no longer counts as a checkpoint."""
+    """Rename a file that cannot be read, so that it is no longer treated as a checkpoint."""
     folder, name = os.path.split(path)
     aside = os.path.join(folder, naming.ASIDE + name)
     if not files.is_there(path):
