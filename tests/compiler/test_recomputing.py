@@ -9,6 +9,7 @@ from tests.closeness import nearly_equal
 from toile import lax, nn
 from toile.compiler.pipeline import optimize
 from toile.compiler.plan import lower as plans
+from toile.compiler.plan import recompute as recomputing
 from toile.compiler.plan.fuse import fuse
 from toile.compiler.plan.lower import planned
 from toile.compiler.plan.recompute import recompute
@@ -33,10 +34,20 @@ def loss(x, s, b):
     return (norm(x, s, b).astype(jnp.float32) ** 2).sum()
 
 
+def heads(keys, queries):
+    """Products of a few rows with all rows, in float32, as in attention: keys are converted and
+    read transposed, and once for each query."""
+    wide = keys.astype(jnp.float32)
+    found = (wide[None] * queries[:, None]).sum(-1)
+    return found, (wide.T[:, :, None] * found.T[None]).sum(1)
+
+
 PROGRAMS = {
     "norm and its gradients": (toile.grad(loss, (0, 1, 2)), jnp.bfloat16),
     "one value, two readers": (
         lambda x, s, b: (lambda y: (jnp.sort(y, 0) + y, (y * s).sum(0)))(x * 2 + b), jnp.float32),
+    "read through views": (
+        lambda x, s, b: heads(lax.sort(x, dimension=0), x[:4].astype(jnp.float32)), jnp.bfloat16),
     "costly": (lambda x, s, b: (lambda y: (jnp.sort(y, 0), (y * s).sum(0)))(jnp.tanh(x)),
                jnp.float32),
 }
@@ -188,3 +199,20 @@ def test_small_programs_stay_as_they_are():
     program = optimize(toile.make_jaxpr(lambda x: (jnp.sort(x * 2), (x * 2).sum()))(
         jnp.ones(100)).jaxpr)
     assert planned(program, Target(2)).program is program
+
+
+def test_conversions_that_are_read_through_views_are_not_stored(monkeypatch):
+    """On a GPU, where memory matters, and only if a view does not repeat the elements too often."""
+    program, _ = prepared("read through views")
+    target = Target(2)
+
+    def is_stored(more):
+        fused = fuse(program, target.can_fuse, target.limits)
+        found = recompute(fused, more)
+        if found is not None:
+            fused = fuse(found.program, target.can_fuse, target.limits, found.homes)
+        return any(v.aval.shape == BIG and v.aval.dtype == np.float32 for v in fused.stored)
+
+    assert is_stored(0.0) and not is_stored(1 / 64)
+    monkeypatch.setattr(recomputing, "MOST_TIMES", 3)
+    assert is_stored(1 / 64)

@@ -250,3 +250,28 @@ def test_first_calls_are_no_graphs(most_written, monkeypatch):
         del asked[:]
         GpuExit(executable, [], [], outs, list, [0]).leave([p for _, p in memory], memory)
         assert asked == [False]  # somebody else refers to the block
+
+
+def test_results_of_one_function_are_donated_to_another(most_written, monkeypatch):
+    """The first function keeps the memory of its results for later calls; the second overwrites it
+    nevertheless, unless somebody else refers to it."""
+    program, leaves = program_of(lambda p: p * 2, [normal(6, 7)])
+    with host_driver.host_gpu(monkeypatch) as (_, device):
+        executable = host_driver.compiled(program, device)
+        outs = [signature(o.aval.shape, o.aval.dtype, o.aval.weak_type) for o in program.outputs]
+        first = GpuExit(executable, [], [], outs, list, [])
+        second = GpuExit(executable, [], [], outs, list, [0])
+        given = np.array(leaves[0]._data)
+        for others in (False, True, False, False):
+            x, = first.leave([given.ctypes.data], (given,))
+            place, held = x._pointer, others and x._memory
+            results = []
+            for _ in range(3):  # as a loop does with its state
+                x, = second.leave([x._pointer], (x._memory,))
+                results.append(x._pointer)
+            del held
+            assert (results[0] == place) == (not others) and len(set(results)) == 1
+            memory, start = x._memory
+            data = memory.array(x.shape, x.dtype, x._pointer - start)
+            np.testing.assert_array_equal(data, given * 16)
+            del x, memory, data

@@ -22,6 +22,7 @@ from toile.engine.annotations import PyTree
 from toile.engine.arrays import DeviceArray, KeyArray
 from toile.engine.avals import aval_of
 from toile.engine.buffers import Placement
+from toile.engine.equal_constants import without_equal_constants
 from toile.engine.exchange import slot
 from toile.engine.garbage import paused
 from toile.engine.locks import shared_lock
@@ -465,7 +466,7 @@ class PjitFunction(Generic[P, R]):
             named = labels if len(labels) == len(avals) else ()
             with paused():
                 made = trace_with_refs(with_refs or flat, avals, name, named, "jit")
-            program, consts, *_ = made
+            program, consts = without_equal_constants(made.program, made.consts)
             if config.flags.log_compiles:
                 log_compile(name_of(self.fun), time.perf_counter() - started, cause, avals)
             if config.flags.explain_cache_misses:

@@ -13,6 +13,7 @@ would have to stay in memory for it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import field
 from itertools import accumulate
 
@@ -30,6 +31,9 @@ MOST_EQUATIONS = 12  # that recomputing a value may take
 # The limits if memory matters, as on a GPU, which waits for memory; some costly functions count.
 MORE_EQUATIONS, MOST_COSTLY = 15, 2
 LEAST_BYTES = 1 << 18  # of a value that is worth recomputing
+# The limits for values that are read through views, such as a cache of keys that are converted and
+# repeated for several heads: each element may be computed this often, by this many equations.
+MOST_TIMES, MOST_VIEWED = 16, 2
 ROUNDED = {BFLOAT16: ReducePrecision(8, 7), FLOAT16: ReducePrecision(5, 10)}
 
 
@@ -61,6 +65,7 @@ class _Recomputing:
         self.readers = readers_of(self.program)
         self.returned = set(self.program.outputs)
         self.gone: set[Atom] = set()
+        self.viewed: set[Atom] = set()  # those of them that are read through views
         self.kept: set[Atom] = set()  # small values stored instead, such as the means of rows
         self.loads: dict[int, set[Atom]] = {}
         self.last_read = self._last_reads()
@@ -101,6 +106,7 @@ class _Recomputing:
         """Decide in the order of the Program."""
         self.denied, self.strict = denied or set(), strict
         self.gone, self.kept, self.loads, self.sources = set(), set(), {}, {}
+        self.viewed = set()
         for e in self.program.equations:
             if len(e.outs) == 1 and e.outs[0] in self.fused.stored and e.outs[0] not in self.denied:
                 self._consider(e, e.outs[0])
@@ -154,10 +160,15 @@ class _Recomputing:
         recipe = _Recipe(most=self.more * v.aval.nbytes)
         if home is None or users is None or not self._collect(v, recipe, first=True):
             return
+        viewed = any(self._is_view(r) for r in self.readers[v])
+        if viewed and recipe.equations > MOST_VIEWED:
+            return
         others = list({id(g): g for g in users if g is not home}.values())
         if not others or not self._pays(v, recipe, others):
             return
         self.gone.add(v)
+        if viewed:
+            self.viewed.add(v)
         self.kept |= recipe.small
         self.sources[v] = recipe.sources
         for g in others:
@@ -183,14 +194,31 @@ class _Recomputing:
         return bool(e.ins) and by_element(e) and not slow
 
     def _users(self, v: Var) -> list[Group] | None:
-        """The groups that read a value directly; None if anything else reads it."""
+        """The groups that read a value; None if anything else reads it, or reads a view of it that
+        no group can compute for itself."""
         found = []
-        for e in self.readers.get(v, ()):
+        for e in self._reading(v):
             group = self.fused.group_of.get(e.outs[0]) if e.outs else None
             if group is None or not group.fusible or e.op.picks and e.ins[0] is v:
                 return None
             found.append(group)
         return found
+
+    def _reading(self, v: Var) -> Iterator[Equation]:
+        """The equations that read a value. On a GPU, those that read it through views are found,
+        too, unless a view repeats the elements too often."""
+        left: list[Atom] = [v]
+        while left:
+            for e in self.readers.get(left.pop(), ()):
+                if self._is_view(e) and e.outs[0].aval.size <= MOST_TIMES * v.aval.size:
+                    left.append(e.outs[0])
+                else:
+                    yield e
+
+    def _is_view(self, e: Equation) -> bool:
+        """Whether an equation is a view that the groups of its readers can compute."""
+        return bool(self.more and e.op.domain_axes is not None and e.outs[0] in self.fused.bases
+                    and e.outs[0] not in self.returned)
 
     def _collect(self, a: Atom, recipe: _Recipe, first: bool = False) -> bool:
         """Add the equations and sources of an atom to a recipe; False if that costs too much."""
@@ -284,16 +312,39 @@ class _Recomputing:
         found = self.copies.get(key)
         if found is None:
             e = self.made[a]
-            out = self._add(e.op, [self._copied(x, group) for x in e.ins], a.aval, e, group)
-            if a in self.gone and a.aval.dtype in ROUNDED:
-                # Kernels may hold more digits than memory would have kept: round.
-                out = self._add(ROUNDED[a.aval.dtype], [out], a.aval, e, group)
-            found = self.copies[key] = out
+            if self._is_view(e) and self.fused.bases[a] in self.viewed:
+                found = self._viewed(e.ins[0], (e.op,), group)
+            else:
+                found = self._computed(a, e, [self._copied(x, group) for x in e.ins], group)
+            self.copies[key] = found
         return found
 
-    def _add(self, op: Operation, ins: list[Atom], aval: Aval, e: Equation, group: Group) -> Var:
+    def _viewed(self, a: Atom, ops: tuple[Operation, ...], group: Group) -> Atom:
+        """What replaces views of an atom in a group: views of its operands, from which the elements
+        are computed. Its domain is then that of the group."""
+        e = self.made.get(a)
+        if e is not None and self._is_view(e):
+            return self._viewed(e.ins[0], (e.op, *ops), group)
+        if e is not None and self._needs_copy(a, group):
+            return self._computed(a, e, [self._viewed(x, ops, group) for x in e.ins], group)
+        if a.aval.shape:
+            for op in ops:
+                a = self._add(op, [a], op.infer(a.aval), e, group)
+        return a
+
+    def _computed(self, a: Atom, e: Equation, ins: list[Atom], group: Group) -> Atom:
+        """A value computed from these operands, rounded as memory would have rounded it."""
+        out = self._add(e.op, ins, e.op.infer(*(x.aval for x in ins)), e, group)
+        if a in self.gone and a.aval.dtype in ROUNDED:
+            out = self._add(ROUNDED[a.aval.dtype], [out], out.aval, e, group)
+        return out
+
+    def _add(
+        self, op: Operation, ins: list[Atom], aval: Aval, e: Equation | None, group: Group
+    ) -> Var:
         out = Var(aval)
-        self.equations.append(Equation(op, ins, [out], e.source, e.scope))
+        self.equations.append(
+            Equation(op, ins, [out], e.source, e.scope) if e else Equation(op, ins, [out]))
         self.homes[out] = group.id
         self.changed.add(group.id)
         return out

@@ -290,12 +290,14 @@ class _OnLane:
 class DeviceMemory:
     """Bytes of a GPU that hold one or more arrays; CuPy arrays on them keep it alive.
 
-    `made` says what they were allocated for, if that is known (see `live_arrays`)."""
+    `made` says what they were allocated for, if that is known (see `live_arrays`). `turns` is a
+    weak reference to the list of the exit that keeps them for later calls (see `turns.py`)."""
 
-    __slots__ = ("pointer", "nbytes", "device", "made")
+    __slots__ = ("pointer", "nbytes", "device", "made", "turns")
 
     def __init__(self, pointer: Any, nbytes: int, device: GpuDevice, made: Any = None):
         self.pointer, self.nbytes, self.device, self.made = pointer, nbytes, device, made
+        self.turns: Callable[[], list[Any] | None] | None = None
 
     @property
     def start(self) -> int:

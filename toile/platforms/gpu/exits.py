@@ -28,6 +28,7 @@ from toile.platforms.gpu.arrays import GpuArray
 from toile.platforms.gpu.devices import entered, keepers
 from toile.platforms.gpu.executables import executable_of
 from toile.platforms.gpu.many_results import ManyResults
+from toile.platforms.gpu.turns import Turns, noting, released
 
 MOST_WRITTEN = 32  # results of an exit that is written as text, whose calls take the least time
 PATIENCE = 3  # calls without a graph that wait for results to overwrite donated arguments
@@ -66,7 +67,7 @@ class GpuExit:
                 (i, executable.sizes[first + i], executable.room(executable.sizes[first + i]))
                 for i in hosted
             ]
-        self.spare: list[list[Block | None]] = [[None, None] for _ in outs]
+        self.spare = [Turns((None, None)) for _ in outs]
         # The number of the argument that each result overwrites, by the result's number.
         self.placed = {i: j - first for i, j in executable.overwritten(
             [first + j for j in donated if j not in hosted]).items()}
@@ -103,7 +104,8 @@ class GpuExit:
         scope[f"room{i}"] = self.executable.maker(i)
         if i in self.placed:
             j = self.placed[i]
-            return [f"m{i} = memory[{j}]", f"if owned(m{i}): p{i} = pointers[{j}]",
+            return [f"m{i} = memory[{j}]",
+                    f"if owned(m{i}) or released(m{i}) and owned(m{i}): p{i} = pointers[{j}]",
                     f"else: m{i} = room{i}({nbytes}); p{i} = m{i}[1]; again = False"]
         if not self.keeps:
             found = f"room{i}({nbytes})"
@@ -111,6 +113,7 @@ class GpuExit:
             scope[f"pool{nbytes}"] = self.pools[nbytes][0]
             found = f"next(pool{nbytes}, {nbytes}, room{i})"
         else:
+            scope[f"room{i}"] = noting(self.spare[i], scope[f"room{i}"])
             found = f"recycled(spare[{i}], {nbytes}, room{i})"
         return [f"m{i} = {found}", f"p{i} = m{i}[1]"]
 
@@ -126,7 +129,8 @@ class GpuExit:
             "new": object.__new__, "recycled": recycled, "next": oldest,
             "run": program.direct() or program.run, "build": build, "spare": self.spare,
             "current": device.current, "lock": device.lock, "upload": program.upload,
-            "owned": owned, "entered": entered, "enter": getattr(device, "enter", None),
+            "owned": owned, "released": released, "entered": entered,
+            "enter": getattr(device, "enter", None),
         }
         # Results that could not overwrite their donated arguments, as in the first calls, have
         # addresses that do not come again: a graph of such a call would not be used twice.
@@ -161,7 +165,7 @@ class GpuExit:
             return partial(room, nbytes)
         if nbytes in self.pools:
             return partial(oldest, self.pools[nbytes][0], nbytes, room)
-        return partial(recycled, self.spare[i], nbytes, room)
+        return partial(recycled, self.spare[i], nbytes, noting(self.spare[i], room))
 
     def _many(
         self, outs: Sequence[Signature], build: Callable[[list[Any]], Any]

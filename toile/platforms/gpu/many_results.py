@@ -14,6 +14,7 @@ from toile.engine.buffers import Block, Signature, owned
 from toile.platforms.call_exits import class_of_result
 from toile.platforms.gpu.arrays import GpuArray
 from toile.platforms.gpu.devices import entered
+from toile.platforms.gpu.turns import released
 
 Found = tuple[int, Callable[[], Block]]
 
@@ -72,7 +73,7 @@ class ManyResults:
         for j, allocate in self.found:
             if j >= 0:
                 block = memory[j]
-                if owned(block):
+                if owned(block) or released(block) and owned(block):
                     blocks.append(block)
                     places.append(pointers[j])
                     continue
