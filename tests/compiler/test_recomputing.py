@@ -16,6 +16,7 @@ from toile.compiler.plan.recompute import recompute
 from toile.compiler.verify.programs import verify
 from toile.engine import scoped_options
 from toile.platforms.cpu.target import Target
+from toile.platforms.gpu.target import TARGET
 from toile.platforms.reference import Executable
 
 BIG = (600, 256)
@@ -216,3 +217,23 @@ def test_conversions_that_are_read_through_views_are_not_stored(monkeypatch):
     assert is_stored(0.0) and not is_stored(1 / 64)
     monkeypatch.setattr(recomputing, "MOST_TIMES", 3)
     assert is_stored(1 / 64)
+
+
+def test_small_conversions_are_not_stored_on_a_gpu():
+    """A kernel that only converts the parameters of a norm would take longer than the rest."""
+    def norm(x, scale):
+        y = x.astype(jnp.float32)
+        y = y * lax.rsqrt((y * y).mean(-1, keepdims=True)) * scale.astype(jnp.float32)
+        return y.astype(x.dtype), (scale.astype(jnp.float32)[None] * x).sum(1)
+
+    x, scale = jnp.ones((32, 256), jnp.bfloat16), jnp.ones(256, jnp.bfloat16)
+    program = optimize(toile.make_jaxpr(norm)(x, scale).jaxpr)
+    groups = {}
+    for target in (Target(2), TARGET):
+        fused = fuse(program, target.can_fuse, target.limits)
+        found = recompute(fused, target.limits.more_moved)
+        if found is not None:
+            fused = fuse(found.program, target.can_fuse, target.limits, found.homes)
+        groups[target] = [[m.equation.op.name for m in g.members] for g in fused.groups]
+    cpu, gpu = groups.values()
+    assert ["convert_element_type"] in cpu and ["convert_element_type"] not in gpu

@@ -26,7 +26,7 @@ from toile.compiler.passes.row_picks import pick_by_counting
 from toile.compiler.passes.scans import hoist_from_scans
 from toile.compiler.passes.slices import cut_elementwise, scale_after_joins
 from toile.compiler.passes.sparse_updates import update_used_rows
-from toile.compiler.passes.subexpressions import merge_common
+from toile.compiler.passes.subexpressions import merge_common, share_operands
 from toile.engine.program import Program, without_dead_code
 
 Pass = Callable[..., Program]
@@ -35,7 +35,7 @@ Pass = Callable[..., Program]
 def _simplified(program: Program, choose: Choice) -> Program:
     """The body of a loop after the passes that simplify it."""
     program = take_known_branches(fold_constants(inline_calls(program, choose)), choose)
-    for step in (simplify, join_pads, merge_common, without_dead_code):
+    for step in (simplify, join_pads, merge_common, share_operands, without_dead_code):
         program = step(program)
     return program
 
@@ -53,6 +53,7 @@ PASSES: tuple[Pass, ...] = (
     simplify,
     join_pads,
     merge_common,
+    share_operands,
     hoist_from_loops,
     batch_by_row_numbers,
     pick_by_counting,

@@ -16,8 +16,17 @@ from toile.control.call import Carrier, leading, map_where, move_mapped, program
 from toile.engine import dtypes
 from toile.engine import program_keys as key_uses
 from toile.engine.avals import Aval
+from toile.engine.equal_constants import given_twice, without_inputs
 from toile.engine.operation import Axis, Dim, Operation
-from toile.engine.program import Program, derive, evaluate, execute, used_vars, without_dead_code
+from toile.engine.program import (
+    Atom,
+    Program,
+    derive,
+    evaluate,
+    execute,
+    used_vars,
+    without_dead_code,
+)
 from toile.engine.records import dataclass
 from toile.engine.source import here
 from toile.engine.trace import state
@@ -56,6 +65,16 @@ class Cond(Carrier):
     def taken(self, index: Any) -> Program:
         """The branch that an index selects; the index is clamped."""
         return self.branches[min(max(int(index), 0), len(self.branches) - 1)]
+
+    def without_duplicates(self, operands: Sequence[Atom]) -> tuple[Cond, list[Atom]] | None:
+        index, *xs = operands
+        same = [given_twice(b, xs, range(len(xs))) for b in self.branches]
+        if not same[0]:
+            return None
+        first = self.branches[0].inputs
+        kept = [a for a, v in zip(xs, first, strict=True) if v not in same[0]]
+        made = [without_inputs(b, s) for b, s in zip(self.branches, same, strict=True)]
+        return Cond(tuple(made)), [index, *kept]
 
     def infer(self, index: Aval, *avals: Aval) -> list[Aval]:
         outs = [b.out_avals for b in self.branches]

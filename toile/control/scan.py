@@ -15,8 +15,9 @@ from toile.control import division
 from toile.control.call import LoopCarrier, leading, map_where, move_mapped, program_flops, pruned
 from toile.engine import program_keys as key_uses
 from toile.engine.avals import Aval
+from toile.engine.equal_constants import given_twice, without_inputs
 from toile.engine.operation import Axis, Dim, Operation
-from toile.engine.program import Program, derive, evaluate, execute, rearranged
+from toile.engine.program import Atom, Program, derive, evaluate, execute, rearranged
 from toile.engine.records import dataclass
 from toile.engine.trace import turns
 from toile.primitives.families import add, instantiate, zeros
@@ -63,6 +64,14 @@ class Scan(LoopCarrier):
     def _with(self, program: Program, consts: int, carry: int, reverse: bool | None = None) -> Scan:
         back = self.reverse if reverse is None else reverse
         return Scan(program, consts, carry, self.length, back, self.unroll)
+
+    def without_duplicates(self, operands: Sequence[Atom]) -> tuple[Scan, list[Atom]] | None:
+        same = given_twice(self.program, operands, range(self.consts))
+        if not same:
+            return None
+        kept = [a for a, v in zip(operands, self.program.inputs, strict=True) if v not in same]
+        op = self._with(without_inputs(self.program, same), self.consts - len(same), self.carry)
+        return op, kept
 
     def infer(self, *avals: Aval) -> list[Aval]:
         outs = self.program.out_avals

@@ -17,9 +17,11 @@ from toile.control.loop_bodies import advanced, again, narrowed, widened
 from toile.control.reverse_loop import check_effects, reverse_loop, transposed
 from toile.engine import program_keys as key_uses
 from toile.engine.avals import Aval
+from toile.engine.equal_constants import given_twice, without_inputs
 from toile.engine.key_uses import reads
 from toile.engine.operation import Axis, Dim
 from toile.engine.program import (
+    Atom,
     Program,
     derive,
     evaluate,
@@ -72,6 +74,18 @@ class While(LoopCarrier):
 
     def _with(self, cond: Program, body: Program, cond_consts: int, body_consts: int) -> While:
         return While(cond, body, cond_consts, body_consts, self.checkpoints)
+
+    def without_duplicates(self, operands: Sequence[Atom]) -> tuple[While, list[Atom]] | None:
+        c_consts, b_consts, carry = self._parts(operands)
+        parts = []
+        for program, consts in (self.cond, c_consts), (self.body, b_consts):
+            same = given_twice(program, consts, range(len(consts)))
+            kept = [a for a, v in zip(consts, program.inputs, strict=False) if v not in same]
+            parts.append((without_inputs(program, same) if same else program, kept))
+        (cond, c_kept), (body, b_kept) = parts
+        if cond is self.cond and body is self.body:
+            return None
+        return self._with(cond, body, len(c_kept), len(b_kept)), [*c_kept, *b_kept, *carry]
 
     def infer(self, *avals: Aval) -> list[Aval]:
         return self.body.out_avals

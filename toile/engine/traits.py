@@ -127,6 +127,9 @@ class Traits:
     # `simplified(new, e)`: the atoms that replace the results of an equation, or None; `new` has
     # the preceding equations (`compiler.passes.rewriter.Rewriter`).
     simplified: ClassVar[Any] = None
+    # `without_duplicates(operands)`: the operation and its operands without constants that are
+    # given twice, for operations that carry Programs; None if there are none.
+    without_duplicates: ClassVar[Any] = None
 
     # ---- numbers that several arrays represent: quantized numbers, sums with low-rank products
     # `decoded(*operands)`: the represented numbers, composed of other operations. None: the

@@ -1,4 +1,6 @@
-"""Common subexpressions: equations that compute the same thing are merged."""
+"""Common subexpressions: equations that compute the same thing are merged.
+
+Loops and branches get each constant once, so that their bodies can be simplified, too."""
 
 from __future__ import annotations
 
@@ -23,3 +25,17 @@ def merge_common(program: Program) -> Program:
         return None if first is e else first.outs
 
     return rewrite(program, rule)
+
+
+def share_operands(program: Program) -> Program:
+    """Give loops and branches the constants that are given twice only once."""
+    equations = []
+    for e in program.equations:
+        found = e.op.without_duplicates and e.op.without_duplicates(e.ins)
+        if found:
+            op, ins = found
+            e = Equation(op, ins, e.outs, e.source, e.scope)
+        equations.append(e)
+    if all(a is b for a, b in zip(equations, program.equations, strict=True)):
+        return program
+    return Program(program.inputs, equations, program.outputs, program.name)

@@ -13,9 +13,12 @@ would have to stay in memory for it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import field
 from itertools import accumulate
+
+import numpy as np
 
 from toile.compiler.ir.groups import Fused, Group
 from toile.compiler.passes.rewriter import readers_of
@@ -32,8 +35,11 @@ MOST_EQUATIONS = 12  # that recomputing a value may take
 MORE_EQUATIONS, MOST_COSTLY = 15, 2
 LEAST_BYTES = 1 << 18  # of a value that is worth recomputing
 # The limits for values that are read through views, such as a cache of keys that are converted and
-# repeated for several heads: each element may be computed this often, by this many equations.
+# repeated for several heads: each element may be computed this often, by this many equations. On a
+# GPU, conversions of smaller values, such as a norm's parameters, have no limits: a launch takes
+# longer than converting them again.
 MOST_TIMES, MOST_VIEWED = 16, 2
+FLOAT32 = np.dtype(np.float32)
 ROUNDED = {BFLOAT16: ReducePrecision(8, 7), FLOAT16: ReducePrecision(5, 10)}
 
 
@@ -153,7 +159,8 @@ class _Recomputing:
 
     def _consider(self, e: Equation, v: Var) -> None:
         part = v in self.fused.views  # of a concatenation
-        if v.aval.nbytes < LEAST_BYTES or v in self.returned or part or not self._is_cheap(e):
+        small = v.aval.nbytes < LEAST_BYTES and not (self.more and _is_conversion(e))
+        if small or v in self.returned or part or not self._is_cheap(e):
             return
         home = self.fused.group_of.get(v)
         users = self._users(v)
@@ -207,10 +214,11 @@ class _Recomputing:
     def _reading(self, v: Var) -> Iterator[Equation]:
         """The equations that read a value. On a GPU, those that read it through views are found,
         too, unless a view repeats the elements too often."""
+        most = math.inf if v.aval.nbytes < LEAST_BYTES else MOST_TIMES * v.aval.size
         left: list[Atom] = [v]
         while left:
             for e in self.readers.get(left.pop(), ()):
-                if self._is_view(e) and e.outs[0].aval.size <= MOST_TIMES * v.aval.size:
+                if self._is_view(e) and e.outs[0].aval.size <= most:
                     left.append(e.outs[0])
                 else:
                     yield e
@@ -361,6 +369,11 @@ class _Recomputing:
         if e.op.domain_axes is not None:
             return self._needs_copy(e.ins[0], group)
         return self.fused.group_of.get(a) is not None  # computed inside another group
+
+
+def _is_conversion(e: Equation) -> bool:
+    return e.op.only_rounds and all(
+        a.aval.dtype in (BFLOAT16, FLOAT16, FLOAT32) for a in (*e.ins, *e.outs))
 
 
 def _bytes(atoms: set[Atom]) -> int:
