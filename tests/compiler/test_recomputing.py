@@ -6,6 +6,9 @@ import pytest
 import toile
 import toile.numpy as jnp
 from tests.closeness import nearly_equal
+from tests.generated import draw, running
+from tests.gpu.test_programs import program_of
+from tests.seeds import today
 from toile import lax, nn
 from toile.compiler.pipeline import optimize
 from toile.compiler.plan import lower as plans
@@ -237,3 +240,41 @@ def test_small_conversions_are_not_stored_on_a_gpu():
         groups[target] = [[m.equation.op.name for m in g.members] for g in fused.groups]
     cpu, gpu = groups.values()
     assert ["convert_element_type"] in cpu and ["convert_element_type"] not in gpu
+
+
+def carried(program):
+    """A Program, and all Programs in its loops and branches."""
+    yield program
+    for e in program.equations:
+        for p in e.op.programs():
+            yield from carried(p)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("piece", range(3))
+def test_generated_programs(piece, monkeypatch):
+    """Whatever is recomputed, however small it is, Programs remain well-formed and compute the same
+    bits."""
+    monkeypatch.setattr(recomputing, "LEAST_BYTES", 0)
+    for index in range(12 * piece, 12 * (piece + 1)):
+        p = draw.draw(today(), index)
+        with toile.enable_x64(p.x64):
+            args = running.arguments(p)
+            try:
+                program, leaves = program_of(running.function(p, running.names_of("toile")), args)
+            except NotImplementedError:  # a derivative that no package has
+                continue
+            for inner in map(optimize, carried(program)):
+                fused = fuse(inner, TARGET.can_fuse, TARGET.limits)
+                found = recompute(fused, TARGET.limits.more_moved)
+                if found is None:
+                    continue
+                verify(found.program)
+                again = fuse(
+                    found.program, TARGET.can_fuse, TARGET.limits, found.homes, found.whole)
+                assert again.groups, f"program {index} of seed {today()}"
+                if inner.in_avals == program.in_avals:
+                    raws = [np.asarray(x._data) for x in leaves]
+                    for a, b in zip(Executable(inner)(raws), Executable(found.program)(raws),
+                                    strict=True):
+                        assert np.asarray(a).tobytes() == np.asarray(b).tobytes(), index

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import field, replace
 from itertools import accumulate
 
 import numpy as np
@@ -51,6 +51,7 @@ class _Recipe:
     sources: set[Atom] = field(default_factory=set)
     small: set[Atom] = field(default_factory=set)  # sources that are not stored yet
     costly: int = 0  # functions that take many instructions
+    picks: bool = False  # whether it reads elements at computed places
     most: float = 0.0  # bytes allowed for one of those
 
 
@@ -168,7 +169,7 @@ class _Recomputing:
         if home is None or users is None or not self._collect(v, recipe, first=True):
             return
         viewed = any(self._is_view(r) for r in self.readers[v])
-        if viewed and recipe.equations > MOST_VIEWED:
+        if viewed and (recipe.equations > MOST_VIEWED or recipe.picks):
             return
         others = list({id(g): g for g in users if g is not home}.values())
         if not others or not self._pays(v, recipe, others):
@@ -240,11 +241,11 @@ class _Recomputing:
         assert e is not None
         if first or not self._is_small(a, recipe):
             return self._collect_inputs(a, e, recipe)
-        tried = _Recipe(recipe.equations, set(recipe.sources), set(recipe.small), recipe.costly,
-                        recipe.most)
+        tried = replace(recipe, sources=set(recipe.sources), small=set(recipe.small))
         if self._collect_inputs(a, e, tried):
             recipe.equations, recipe.sources = tried.equations, tried.sources
             recipe.small, recipe.costly = tried.small, tried.costly
+            recipe.picks = tried.picks
         else:
             recipe.sources.add(a)
             recipe.small.add(a)
@@ -270,6 +271,7 @@ class _Recomputing:
         recipe.costly += e.op.costly
         ins = e.ins
         if e.op.picks:
+            recipe.picks = True
             first, *ins = ins
             base = self.fused.bases.get(first, first)
             if base in self.gone or base in self.made and base not in self.fused.stored:
@@ -333,11 +335,13 @@ class _Recomputing:
         e = self.made.get(a)
         if e is not None and self._is_view(e):
             return self._viewed(e.ins[0], (e.op, *ops), group)
-        if e is not None and self._needs_copy(a, group):
-            return self._computed(a, e, [self._viewed(x, ops, group) for x in e.ins], group)
-        if a.aval.shape:
-            for op in ops:
-                a = self._add(op, [a], op.infer(a.aval), e, group)
+        if e is not None and a.aval.shape and self._needs_copy(a, group):
+            ins = [self._viewed(x, ops, group) if x.aval.shape else self._copied(x, group)
+                   for x in e.ins]
+            return self._computed(a, e, ins, group)
+        a = self._copied(a, group)
+        for op in ops:
+            a = self._add(op, [a], op.infer(a.aval), e, group)
         return a
 
     def _computed(self, a: Atom, e: Equation, ins: list[Atom], group: Group) -> Atom:
