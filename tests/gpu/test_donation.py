@@ -7,10 +7,12 @@ import pytest
 
 import toile
 import toile.numpy as jnp
+from benchmarks import operation_cells, zoo
 from tests.gpu import fibers, host_driver
 from tests.gpu.test_programs import normal, program_of
 from toile import lax
 from toile.engine.buffers import signature
+from toile.engine.trees import flatten
 from toile.platforms.gpu import exits
 from toile.platforms.gpu.exits import PATIENCE, GpuExit, oldest
 
@@ -55,6 +57,9 @@ CASES = {
         lambda x, u: jnp.concatenate([jnp.sin(x[:5]), u]), [normal(9), normal(4)], [0], {0: 0}),
     "rows that are set": (
         lambda p, u: p.at[jnp.array([3, 1])].set(u), [normal(40, 5), normal(2, 5)], [0], {0: 0}),
+    "rows that are set, and a sum of the old ones": (
+        lambda p, u: (p.at[jnp.array([3, 1])].set(u), jnp.cumsum(p[jnp.array([1, 2])] @ p.T)),
+        [normal(40, 5), normal(2, 5)], [0], {}),
     "rows that are added": (
         lambda p, u: p.at[jnp.array([3, 1, 3])].add(u), [normal(40, 5), normal(3, 5)], [0],
         {0: 0}),
@@ -114,6 +119,19 @@ def test_only_rows_of_a_table_are_touched(monkeypatch):
     wanted = np.asarray(step(table, ids))
     np.testing.assert_allclose(held[0], wanted, rtol=1e-6)
     np.testing.assert_allclose(other, np.asarray(step(wanted, ids)), rtol=1e-6)
+
+
+def test_tables_and_their_sums_of_squares_are_updated_in_place(monkeypatch):
+    """Also if a kernel reads rows of a table beside the copy that the update begins with."""
+    found = zoo.programs()["recommender"]
+    step, state, batch = found.make(operation_cells.library("toile"), batch=64, dense=4, tables=2,
+                                    rows=3000, d=16, width=32)
+    program, _ = program_of(step, (state, *batch))
+    with host_driver.host_gpu(monkeypatch) as (_, device):
+        executable = host_driver.compiled(program, device)
+        placed = executable.overwritten(range(len(flatten(state)[0])))
+        tables = [i for i, o in enumerate(program.outputs) if o.aval.shape == (3000, 16)]
+        assert len(tables) == 4 and all(placed.get(i) == i for i in tables)
 
 
 def test_leaves_stay(monkeypatch):

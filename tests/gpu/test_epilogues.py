@@ -37,6 +37,7 @@ e4m3, e5m2 = np.dtype(ml_dtypes.float8_e4m3fn), np.dtype(ml_dtypes.float8_e5m2)
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     monkeypatch.setattr(epilogues, "LEAST_BYTES", 0)
+    monkeypatch.setattr(epilogues, "LEAST_SUM_BYTES", 0)
     monkeypatch.setattr(epilogues, "MOVE", 0)
 
 
@@ -122,6 +123,8 @@ MULTIPLES = {
     "less an array": (lambda p, x, y: -(x.T @ y) * 3 - p, (P32, FX, FY), [F32]),
     "sum of products": (lambda x, y: (x.T @ y, x.T @ (y * y) + x.T @ y), (FX, FY),
                         [PLAIN32, "kernel", F32]),
+    "sum for loops": (lambda x, y: jnp.tanh(x.T @ y + x.T @ (y * y) + (x * x).T @ y).sum(-1),
+                      (FX, FY), ["kernel", PLAIN32, F32, F32, "kernel"]),
     "by a number that is computed": (lambda p, x, y: p - p[0, 0] * (x.T @ y), (P32, FX, FY),
                                      [PLAIN32, "kernel"]),
     "read by loops alone": (lambda p, x, y: (p - 0.5 * (x.T @ y)).sum(-1), (P32, FX, FY),
@@ -136,7 +139,8 @@ def test_multiples(name):
     assert steps(fun, *args) == expected
 
 
-@pytest.mark.parametrize("name", ["step", "step of each task", "less an array", "sum of products"])
+@pytest.mark.parametrize("name", ["step", "step of each task", "less an array", "sum of products",
+                                  "sum for loops"])
 def test_values_of_multiples(name, monkeypatch):
     fun, args, _ = MULTIPLES[name]
     program, leaves = program_of(fun, args)

@@ -6,7 +6,7 @@ disk runs without the modules that make plans.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import gcd
 from typing import Any, NamedTuple
 
@@ -170,6 +170,11 @@ class MadePlan:
         """The plan's own temporaries that a step touches, in order of creation."""
         touched = {whole_buffer(b) for b in step.reads | step.writes}
         return sorted(b for b in touched if isinstance(b, Temporary) and b not in self.outside)
+
+    def reusing(self) -> Callable[[int, Any, Any], bool] | None:
+        """A function that says whether a step may write a buffer in the memory of another one of
+        the same size, which it reads; None if no step may."""
+        return None
 
     def all_steps(self) -> Iterator[Any]:
         """The steps, including those of loop bodies."""

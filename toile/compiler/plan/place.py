@@ -49,7 +49,10 @@ def assign(intervals: Sequence[Interval]) -> tuple[dict[Hashable, int], int]:
 
 
 def arena_layout(plan: MadePlan) -> tuple[dict[Any, int], int]:
-    """Offsets of a plan's temporaries, including those of loop bodies, and the arena's bytes."""
+    """Offsets of a plan's temporaries, including those of loop bodies, and the arena's bytes.
+
+    Where a step may write a temporary in the memory of one that it is the last to read, both get
+    the same place, unless that makes the arena larger."""
     spans: dict[Temporary, list[int]] = {}
     nested: dict[Temporary, dict[Any, int]] = {}
     for i, step in enumerate(plan.steps):
@@ -61,9 +64,37 @@ def arena_layout(plan: MadePlan) -> tuple[dict[Any, int], int]:
             nested[room] = offsets
             spans[room] = [i, i]
     found, total = assign([Interval(b, b.nbytes, *span) for b, span in spans.items()])
+    heads = _heads(plan, spans)
+    if heads:
+        joined: dict[Temporary, list[int]] = {}
+        for b, (first, last) in spans.items():
+            joined.setdefault(heads.get(b, b), [first, last])[1] = last
+        shared, least = assign([Interval(b, b.nbytes, *span) for b, span in joined.items()])
+        if least < total:
+            found, total = {b: shared[heads.get(b, b)] for b in spans}, least
     for body, inner in nested.items():
         start = found.pop(body)
         for b, offset in inner.items():
             assert b not in found, f"a buffer of {b.nbytes} bytes belongs to two bodies"
             found[b] = start + offset
     return found, total
+
+
+def _heads(plan: MadePlan, spans: dict[Temporary, list[int]]) -> dict[Temporary, Temporary]:
+    """The buffers that may be written in the memory of earlier ones: for each, the first buffer of
+    the chain."""
+    reuses = plan.reusing()
+    if reuses is None:
+        return {}
+    ending: dict[tuple[int, int], list[Temporary]] = {}
+    for b, (first, last) in spans.items():
+        if first < last:
+            ending.setdefault((last, b.nbytes), []).append(b)
+    heads: dict[Temporary, Temporary] = {}
+    for b, (first, _) in sorted(spans.items(), key=lambda item: item[1][0]):
+        left = ending.get((first, b.nbytes), ())
+        read = next((r for r in left if r is not b and reuses(first, r, b)), None)
+        if read is not None:
+            ending[first, b.nbytes].remove(read)
+            heads[b] = heads.get(read, read)
+    return heads

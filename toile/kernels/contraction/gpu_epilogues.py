@@ -42,6 +42,7 @@ from toile.primitives.families import Neg, Sub
 from toile.targets.cuda import cublaslt
 
 LEAST_BYTES = 1 << 20  # of a result that is worth fusing
+LEAST_SUM_BYTES = 1 << 24  # of a sum of products for which one call adds the next product
 UNIT, UNIT32 = 8, 4  # elements: sizes must be multiples of this; for float32
 MOST_SUMMED = 4096  # of float32: with longer sums, the product takes much longer than the addition
 # Seconds on a Hopper chip: what float8 saves per multiplication of two numbers, and what it costs
@@ -115,6 +116,7 @@ class _Fusion:
         self.returned = {o for o in program.outputs if o.__class__ is Var}
         self.gone: set[int] = set()  # removed equations, by identity
         self.placed: dict[int, list[Equation]] = {}  # replacements of some equations
+        self.summed: set[Atom] = set()  # results of `multiples`
 
     def finish(self) -> Program:
         if not self.placed:
@@ -232,10 +234,14 @@ class _Fusion:
         other = reader.ins[not before]
         alike = other.aval.shape == end.value.aval.shape and other.aval.dtype == FLOAT32
         made = self.made.get(other)
-        if alike and (self._is_array(other) or made is not None and _is_product(made)):
+        summed = made is not None and _is_product(made) or other in self.summed
+        if alike and (summed or self._is_array(other)):
             end.take(reader, "added", other)
-            if self._is_kept(end.value, True):
+            # A large sum of products needs less memory than both, and no more time.
+            large = summed and end.value.aval.nbytes >= LEAST_SUM_BYTES
+            if large or self._is_kept(end.value, True):
                 self._place(end)
+                self.summed.add(end.value)
 
     def _is_wide(self, e: Equation) -> bool:
         """Whether an equation is a float32 product of sizes that `multiples` takes."""

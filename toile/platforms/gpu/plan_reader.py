@@ -100,7 +100,9 @@ def _call(works: Works, step: CallStep) -> Work:
     refs = {r.buffer: r for r in _refs(call)}
     for buffer in (*call.reads, *call.writes):
         refs.setdefault(buffer, Ref(buffer))
-    return works.of_group(call.note, step.origin, call, [_access(r) for r in refs.values()])
+    pairs = frozenset((read, written) for read in call.reads for written in call.writes
+                      if call.may_overwrite(read, written))
+    return works.of_group(call.note, step.origin, call, [_access(r) for r in refs.values()], pairs)
 
 
 def _refs(x: Any) -> Iterator[Ref]:

@@ -35,11 +35,13 @@ class Plan(MadePlan, lower.Plan):
         places: dict[Any, set[Any]] = {}
         for p, access in zip(x.loads, x.nest.loads, strict=True):
             strides = None if access.picked else p.strides  # read at other places
-            places.setdefault(self.place(p).buffer, set()).add((self.place(p), strides))
+            ref = self.place(p)
+            places.setdefault(ref.buffer, set()).add((ref, strides, p.dtype.itemsize))
         for p in x.stores:
             ref = self.place(p)
+            wanted = ref.offset, p.strides, p.dtype.itemsize
             for buffer, found in places.items():
-                if all(r.offset == ref.offset and s == p.strides for r, s in found):
+                if all((r.offset, s, size) == wanted for r, s, size in found):
                     self.in_place.add((launch, buffer, ref.buffer))
 
     def copy_outputs(self) -> None:

@@ -39,22 +39,40 @@ class MadePlan(steps.MadePlan):
     def may_overwrite(self) -> Callable[[Any, Any], bool]:
         """A function of two buffers that says whether a result may overwrite an input.
 
-        This is allowed if nothing reads the input after the first part of the result is written."""
+        This is allowed if nothing reads the input after the first part of the result is written, or
+        beside the launch that writes it. If that launch copies the input, because only a part of it
+        is updated later, others may read the input beside it: the copy then changes nothing."""
         last: dict[Any, int] = {}
-        first: dict[Any, int] = {}
+        writing: dict[Any, list[int]] = {}
         for i, s in enumerate(self.steps):
             last.update(dict.fromkeys(s.reads, i))
-            for b in map(whole_buffer, s.writes):
-                first.setdefault(b, i)
+            for b in dict.fromkeys(map(whole_buffer, s.writes)):
+                writing.setdefault(b, []).append(i)
         returned = {r.buffer for r in self.outputs}
         launches = functools.cache(self._launches_by_buffer)
+        reuses = self.reusing()
+
+        def is_copy(i: int, read: Any, written: Any) -> bool:
+            found = launches(i).get(written, []) if isinstance(self.steps[i], Region) else []
+            return len(found) == 1 and found[0].note == COPY and (
+                (found[0], read, written) in self.in_place)
 
         def may(read: Any, written: Any) -> bool:
-            at, until = first.get(written, -1), last.get(read, -1)
-            if at < 0 or until > at or read in returned:
+            until, writes = last.get(read, -1), writing.get(written, ())
+            if not writes or read in returned:
                 return False
-            if until < at:
-                return True
+            at = writes[0]
+            if until != at or is_copy(at, read, written):
+                return until <= at
+            return reuses(at, read, written)
+
+        return may
+
+    def reusing(self) -> Callable[[int, Any, Any], bool]:
+        """Whether a step may write a buffer in the memory of another one, which it reads."""
+        launches = functools.cache(self._launches_by_buffer)
+
+        def reuses(at: int, read: Any, written: Any) -> bool:
             step = self.steps[at]
             if isinstance(step, CallStep):
                 return step.call.may_overwrite(read, written)
@@ -65,7 +83,7 @@ class MadePlan(steps.MadePlan):
                 return False
             return (readers[0], read, written) in self.in_place
 
-        return may
+        return reuses
 
     def _launches_by_buffer(self, i: int) -> dict[Any, list[Any]]:
         """For each buffer, the launches of a step that use it."""
