@@ -7,6 +7,7 @@ toile, transformers and JAX generate tokens in processes of their own, which tak
 each round measures one window of each. Frameworks that are not installed are left out. A window is
 the time for the prompts and the first token, and then the time for each further token. The CPU time
 of all threads is measured, too: on a machine with other load, it varies much less.
+The first windows are a warm-up: compiled programs and CUDA graphs settle in them.
 The bandwidth of the memory is measured in the same rounds: all threads sum up a large array; on a
 GPU, a large array is copied. The parameters are random. `--dtypes` and `--frameworks` select rows.
 """
@@ -35,6 +36,7 @@ DTYPES = ("float32", "bfloat16", "int8", "int4")
 FRAMEWORKS = {
     "memory": DTYPES, "toile": DTYPES, "transformers": DTYPES[:2], "jax": DTYPES[:2],
 }  # fmt: skip
+WARM_UP = 4  # windows before those that count; their times are stored as "cold"
 PACKAGES = ("numpy", "torch", "transformers", "jax")
 TINY = {"vocab_size": 256, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
         "num_key_value_heads": 2, "intermediate_size": 128}  # fmt: skip
@@ -114,9 +116,9 @@ def measure(dtype: str, args: argparse.Namespace, folder: str) -> dict[str, Any]
 
 
 def rounds(children: list[Child], batch: int, args: argparse.Namespace) -> dict[str, Any]:
-    """The windows of each framework for one batch size; the first one is a warm-up."""
+    """The windows of each framework for one batch size; the first ones are a warm-up."""
     windows: dict[str, Any] = {child.framework: {} for child in children}
-    for number in range(args.rounds + 1):
+    for number in range(args.rounds + WARM_UP):
         for i in range(len(children)):
             child = children[(i + number) % len(children)]
             window = windows[child.framework]
@@ -126,8 +128,8 @@ def rounds(children: list[Child], batch: int, args: argparse.Namespace) -> dict[
             got = child.ask(batch, args.prompt, tokens)
             if "error" in got:
                 window["error"] = got["error"]
-            elif number == 0:
-                window["cold"] = got["first"]
+            elif number < WARM_UP:
+                window.setdefault("cold", []).append(got["first"])
             else:
                 for key, value in got.items():
                     window.setdefault(key, []).append(value)
