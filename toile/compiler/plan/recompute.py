@@ -52,6 +52,11 @@ class _Recipe:
     small: set[Atom] = field(default_factory=set)  # sources that are not stored yet
     costly: int = 0  # functions that take many instructions
     picks: bool = False  # whether it reads elements at computed places
+
+    @property
+    def is_tiny(self) -> bool:
+        """Whether it may be computed for each element of a view."""
+        return self.equations <= MOST_VIEWED and not self.picks
     most: float = 0.0  # bytes allowed for one of those
 
 
@@ -159,20 +164,15 @@ class _Recomputing:
         return max(accumulate(changes))
 
     def _consider(self, e: Equation, v: Var) -> None:
-        part = v in self.fused.views  # of a concatenation
-        small = v.aval.nbytes < LEAST_BYTES and not (self.more and _is_conversion(e))
-        if small or v in self.returned or part or not self._is_cheap(e):
+        if not self._is_candidate(e, v):
             return
-        home = self.fused.group_of.get(v)
-        users = self._users(v)
+        home, users = self.fused.group_of.get(v), self._users(v)
         recipe = _Recipe(most=self.more * v.aval.nbytes)
         if home is None or users is None or not self._collect(v, recipe, first=True):
             return
         viewed = any(self._is_view(r) for r in self.readers[v])
-        if viewed and (recipe.equations > MOST_VIEWED or recipe.picks):
-            return
         others = list({id(g): g for g in users if g is not home}.values())
-        if not others or not self._pays(v, recipe, others):
+        if viewed and not recipe.is_tiny or not others or not self._pays(v, recipe, others):
             return
         self.gone.add(v)
         if viewed:
@@ -182,6 +182,12 @@ class _Recomputing:
         for g in others:
             self._loads(g).discard(v)
             self._loads(g).update(recipe.sources)
+
+    def _is_candidate(self, e: Equation, v: Var) -> bool:
+        """Whether a value is worth recomputing, and only its equation may stand in the way."""
+        part = v in self.fused.views  # of a concatenation
+        small = v.aval.nbytes < LEAST_BYTES and not (self.more and _is_conversion(e))
+        return not (small or part or v in self.returned) and self._is_cheap(e)
 
     def _pays(self, v: Var, recipe: _Recipe, others: list[Group]) -> bool:
         """Whether reading the sources of a value in other groups is better than storing it."""

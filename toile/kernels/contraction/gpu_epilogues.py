@@ -232,16 +232,20 @@ class _Fusion:
         elif not reader.op.is_sum:
             return
         other = reader.ins[not before]
-        alike = other.aval.shape == end.value.aval.shape and other.aval.dtype == FLOAT32
+        if other.aval.shape == end.value.aval.shape and other.aval.dtype == FLOAT32:
+            self._add_multiple(end, reader, other)
+
+    def _add_multiple(self, end: _Epilogue, reader: Equation, other: Atom) -> None:
         made = self.made.get(other)
         summed = made is not None and _is_product(made) or other in self.summed
-        if alike and (summed or self._is_array(other)):
-            end.take(reader, "added", other)
-            # A large sum of products needs less memory than both, and no more time.
-            large = summed and end.value.aval.nbytes >= LEAST_SUM_BYTES
-            if large or self._is_kept(end.value, True):
-                self._place(end)
-                self.summed.add(end.value)
+        if not summed and not self._is_array(other):
+            return
+        end.take(reader, "added", other)
+        # A large sum of products needs less memory than both, and no more time.
+        large = summed and end.value.aval.nbytes >= LEAST_SUM_BYTES
+        if large or self._is_kept(end.value, True):
+            self._place(end)
+            self.summed.add(end.value)
 
     def _is_wide(self, e: Equation) -> bool:
         """Whether an equation is a float32 product of sizes that `multiples` takes."""
