@@ -291,7 +291,7 @@ class DeviceMemory:
     """Bytes of a GPU that hold one or more arrays; CuPy arrays on them keep it alive.
 
     `made` says what they were allocated for, if that is known (see `live_arrays`). `turns` is a
-    weak reference to the list of the exit that keeps them for later calls (see `turns.py`)."""
+    weak reference to the list of the exit that keeps them for later calls (see `kept_results`)."""
 
     __slots__ = ("pointer", "nbytes", "device", "made", "turns")
 

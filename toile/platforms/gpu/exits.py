@@ -27,8 +27,8 @@ from toile.platforms.call_exits import (
 from toile.platforms.gpu.arrays import GpuArray
 from toile.platforms.gpu.devices import entered, keepers
 from toile.platforms.gpu.executables import executable_of
+from toile.platforms.gpu.kept_results import Turns, noting, released
 from toile.platforms.gpu.many_results import ManyResults
-from toile.platforms.gpu.turns import Turns, noting, released
 
 MOST_WRITTEN = 32  # results of an exit that is written as text, whose calls take the least time
 PATIENCE = 3  # calls without a graph that wait for results to overwrite donated arguments

@@ -14,7 +14,7 @@ from toile.engine.buffers import Block, Signature, owned
 from toile.platforms.call_exits import class_of_result
 from toile.platforms.gpu.arrays import GpuArray
 from toile.platforms.gpu.devices import entered
-from toile.platforms.gpu.turns import released
+from toile.platforms.gpu.kept_results import released
 
 Found = tuple[int, Callable[[], Block]]
 
