@@ -40,6 +40,9 @@ class FakePlan:
         copies.copy(out, x, self)
         return out
 
+    def is_fixed(self, x):
+        return x.buffer in self.fixed
+
     def before_loops(self, x, key, make):
         return make(self) if x.buffer in self.fixed else None
 

@@ -308,6 +308,10 @@ class Plan(MadePlan):
         self.copy(whole, x)
         return whole
 
+    def is_fixed(self, x: Ref) -> bool:
+        """Whether this is the body of a loop that does not change x."""
+        return self.around is not None and x.buffer in self.fixed
+
     def before_loops(self, x: Ref, key: Any, make: Callable[[Plan], Ref]) -> Ref | None:
         """What `make` derives from x, staged before all loops in which x does not change.
 

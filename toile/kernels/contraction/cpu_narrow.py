@@ -25,6 +25,9 @@ from toile.targets.llvm.text import NOINLINE, Function, inner, kernel, module, t
 FEW = 8  # rows that are computed together
 MANY = 64  # rows of float32; with more, or if B has 16 bits, products that pack B are faster
 LEAST = 1 << 18  # elements of B: a smaller matrix may stay in the second-level cache
+# Elements of B: a smaller one that a loop does not change may stay in the last cache. It is packed
+# before the loop, which makes products of more than FEW rows faster.
+PACKED = 1 << 22
 HELD = 1 << 14  # sums that a chunk keeps: 64 KiB
 STEPS = 16  # rows of B that are read side by side
 LINE = 64  # bytes of a cache line
@@ -53,9 +56,9 @@ class Kernel(NamedTuple):
 
 def lower(p: Problem, plan: Planner) -> bool:
     """One launch over tiles of columns; False if other kernels should compute the product."""
-    if not _fits(p):
+    if not _fits(p, plan):
         p = p.mirrored
-        if not _fits(p):
+        if not _fits(p, plan):
             return False
     t, columns, summed = p.types, p.columns[0], p.summed[0]
     assert t.a and t.b and t.c
@@ -73,14 +76,16 @@ def lower(p: Problem, plan: Planner) -> bool:
     return True
 
 
-def _fits(p: Problem) -> bool:
+def _fits(p: Problem, plan: Planner) -> bool:
     """Whether B is a large matrix of floats with adjacent columns, and A has few rows."""
     t = p.types
     if p.batch or len(p.rows) > 1 or len(p.columns) != 1 or len(p.summed) != 1 or not _supported(p):
         return False
     columns, summed = p.columns[0], p.summed[0]
-    most = MANY if t.b == FLOAT32 else FEW
-    if total(p.rows) > most or columns.extent * summed.extent < LEAST:
+    size = columns.extent * summed.extent
+    packed = size < PACKED and plan.is_fixed(p.b)
+    most = MANY if t.b == FLOAT32 and not packed else FEW
+    if total(p.rows) > most or size < LEAST:
         return False
     if columns.b != 1 or columns.c != 1 or summed.b < columns.extent:
         return False
