@@ -221,11 +221,14 @@ def public(module):
 
 # What toile has no counterpart of: JAX's own traces, its rules for call primitives and devices.
 ABSENT = {
-    "ad": "JVPTrace add_jaxvals_p annotations jvp linearize",
-    "batching": "defreducer fancy_primitive_batchers",
-    "partial_eval": "DynamicJaxprTracer JaxprTracer PartialVal Val custom_partial_eval_rules "
-    "dce_jaxpr_call_rule dce_jaxpr_closed_call_rule dce_jaxpr_consts dce_rules "
-    "partial_eval_jaxpr_custom_rules trace_to_jaxpr_nounits",
+    "ad": "JVPTrace add_jaxvals_p annotations backward_pass jvp jvp_jaxpr linearize",
+    "batching": "batch_jaxpr_axes batch_subtrace defreducer fancy_primitive_batchers "
+    "zero_if_mapped",
+    "partial_eval": "DynamicJaxprTracer JaxprTracer PartialVal Val abstract_eval_fun close_jaxpr "
+    "convert_constvars_jaxpr custom_partial_eval_rules dce_jaxpr_call_rule "
+    "dce_jaxpr_closed_call_rule dce_jaxpr_consts dce_rules lower_jaxpr lower_jaxpr2 "
+    "move_binders_to_back new_eqn_recipe partial_eval_jaxpr_custom_rules "
+    "partial_eval_jaxpr_nounits prune_closed_jaxpr_outputs trace_to_jaxpr_nounits",
 }
 
 

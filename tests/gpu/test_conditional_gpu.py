@@ -24,7 +24,7 @@ def choices_stay(monkeypatch):
 pytestmark = [pytest.mark.gpu,
               pytest.mark.skipif(not gpu_devices(), reason="needs a GPU and CuPy")]
 
-SETTLED = 6  # calls after which results have found their places
+SETTLED = 15  # rounds after which results have found their places, whatever the pool holds
 WAYS = {"copied": (1 << 40, driver.SWITCH), "two turns": (-1, driver.SWITCH),
         "two turns, no switch": (-1, driver.WHILE)}
 

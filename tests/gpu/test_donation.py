@@ -13,7 +13,8 @@ from tests.gpu.test_programs import normal, program_of
 from toile import lax
 from toile.engine.buffers import signature
 from toile.engine.trees import flatten
-from toile.platforms.gpu import exits
+from toile.platforms.gpu import devices as gpu
+from toile.platforms.gpu import exits, memory
 from toile.platforms.gpu.exits import PATIENCE, GpuExit, oldest
 
 pytestmark = pytest.mark.skipif(not fibers.available(), reason="needs g++")
@@ -293,3 +294,14 @@ def test_results_of_one_function_are_donated_to_another(most_written, monkeypatc
             data = memory.array(x.shape, x.dtype, x._pointer - start)
             np.testing.assert_array_equal(data, given * 16)
             del x, memory, data
+
+
+def test_memory_can_be_reclaimed_after_an_exit_was_closed(monkeypatch):
+    program, _ = program_of(lambda p: p * 2, [normal(6, 7)])
+    with host_driver.host_gpu(monkeypatch) as (_, device):
+        executable = host_driver.compiled(program, device)
+        outs = [signature(o.aval.shape, o.aval.dtype, o.aval.weak_type) for o in program.outputs]
+        open_, closed = (GpuExit(executable, [], [], outs, list, []) for _ in range(2))
+        closed.close()
+        memory.reclaim(device, True)
+        assert open_ in gpu.keepers and closed not in gpu.keepers

@@ -83,6 +83,7 @@ class GpuExit:
     def close(self) -> None:
         """Send calls to the general path."""
         self.give_up()
+        keepers.discard(self)  # it has no device any longer
         self.leave, self.executable = missed, None
 
     def give_up(self) -> None:
