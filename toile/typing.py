@@ -130,7 +130,7 @@ class Key(Hashable, Protocol):
 
 
 def is_key_like(x: object) -> TypeGuard[Key]:
-    """Test whether an object has the methods that a key of a tree's children needs.
+    """Test whether an object has the methods of a key, which identifies a child in a tree.
 
     Args:
         x: any object.

@@ -43,7 +43,7 @@ TITLES = {
     "scaling": "Sums over threads and processes", "operations": "Map of operations",
     "programs": "Programs of many kinds",
     "low_precision": "bfloat16 and 8-bit integers on one CPU core",
-    "generation": "Generating text",
+    "generation": "Generating text", "checks": "Cost of checks",
 }  # fmt: skip
 MORE = {  # times that are not in a library's column, and the page's wording for them
     "toile copy": "a copy of the same size takes {}",
@@ -98,6 +98,8 @@ def section(path: Path) -> str:
     elif "rows" in found:
         lines += [*summary(found.get("summary", {})), ""]
         lines += [*time_charts(medians(found)), *folded(goals_table(found["rows"]))]
+    elif "steps" in found:
+        lines += [*check_charts(found["steps"]), *folded(check_table(found["steps"]))]
     elif isinstance(found.get("results"), dict):
         lines += [*time_charts(medians(found)), *folded(medians_table(found["results"]))]
     return "\n".join([*lines, ""])
@@ -154,6 +156,22 @@ def ratio_charts(found: Mapping[str, Any]) -> Iterator[str]:
         name = f"Ratios of {family}: {', '.join(titles)}"
         yield charts.bars({t: rows[t] for t in titles}, name, shown, largest)
         yield ""
+
+
+def check_charts(steps: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
+    """A chart of how much longer each training step takes with each check."""
+    shown = {t: {k: f"{r:.3f}" for k, r in row.items()} for t, row in steps.items()}
+    yield "Times of training steps with a check of `toile.checks`, divided by those without it:"
+    yield ""
+    yield charts.bars(steps, f"Ratios of training steps: {', '.join(steps)}", shown)
+    yield ""
+
+
+def check_table(steps: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
+    """The ratios of `check_charts`."""
+    names = list(dict.fromkeys(name for row in steps.values() for name in row))
+    body = [[step, *(f"{row[name]:.3f}" for name in names)] for step, row in steps.items()]
+    yield from table(["training step", *names], body)
 
 
 def operations(found: Mapping[str, Any]) -> Iterator[str]:
