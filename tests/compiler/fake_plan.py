@@ -40,7 +40,7 @@ class FakePlan:
         copies.copy(out, x, self)
         return out
 
-    def is_fixed(self, x):
+    def is_fixed(self, x, turns):
         return x.buffer in self.fixed
 
     def before_loops(self, x, key, make):

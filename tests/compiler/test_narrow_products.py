@@ -154,3 +154,21 @@ def test_vectors_of_float32_use_blas_if_there_is_one(monkeypatch):
     x, w = jnp.ones(640, jnp.float32), jnp.ones((640, 800), jnp.float32)
     assert not is_narrow(lambda x, w: x @ w, x, w)
     assert is_narrow(lambda x, w: x @ w, x.astype("bfloat16"), w.astype("bfloat16"))
+
+
+@pytest.mark.parametrize(("turns", "rows", "narrow_"), [
+    (narrow.TURNS, 16, False), (narrow.TURNS - 1, 16, True), (narrow.TURNS, narrow.FEW, True)])
+def test_matrices_that_a_long_loop_does_not_change_are_packed_once(turns, rows, narrow_):
+    w = jnp.asarray(np.random.default_rng(0).normal(size=(64, 256)) / 16, jnp.float32)
+    x = jnp.ones((rows, 64), jnp.float32)
+
+    def scanned(x, w):
+        return toile.lax.scan(lambda c, _: ((c @ w)[:, :64], None), x, None, length=turns)[0]
+
+    def looped(x, w):
+        return toile.lax.while_loop(
+            lambda c: c[0] < turns, lambda c: (c[0] + 1, (c[1] @ w)[:, :64]), (0, x))[1]
+
+    assert is_narrow(scanned, x, w) == narrow_
+    assert is_narrow(looped, x, w)  # it might have few turns
+    np.testing.assert_allclose(toile.jit(scanned)(x, w), toile.jit(looped)(x, w), 1e-4, 1e-4)

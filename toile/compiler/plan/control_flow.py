@@ -142,7 +142,7 @@ def lower_scan(op: Scan, ins: list[Operand], outs: list[Operand], plan: Plan) ->
     stacked = [_slice(step, y, op) for y in outs[n:]]
     step.writes |= {y.ref.buffer for y in outs[n:]}
     step.body = plan.inner(carries.kept(), inputs, carries.writes + stacked,
-                           carries.unchanged(consts))
+                           carries.unchanged(consts), op.length)
     step.reads |= {r.buffer for _, r, _ in step.slices} | {r.buffer for _, r in step.starts}
     step.touch(step.children)
     plan.steps.append(step)

@@ -147,8 +147,8 @@ class Plan(MadePlan):
     """Steps and buffers; has the methods that lowerings call.
 
     The body of a loop is a Plan too: `inputs` and `outputs` say where its inputs and outputs are
-    stored, `around` is the Plan of the loop, and `fixed` are the buffers that the loop does not
-    change."""
+    stored, `around` is the Plan of the loop, `fixed` are the buffers that the loop does not change,
+    and `turns` is the number of iterations, if it is known."""
 
     around: Plan | None
 
@@ -161,10 +161,11 @@ class Plan(MadePlan):
         outputs: Sequence[Ref] | None = None,
         around: Plan | None = None,
         fixed: Iterable[Any] = (),
+        turns: int = 0,
     ):
         program = fused.program
         self.fused, self.target, self.given, self.program = fused, target, given, program
-        self.around, self.fixed = around, frozenset(fixed)
+        self.around, self.fixed, self.turns = around, frozenset(fixed), turns
         self.prepared: dict[Any, Ref] = {}  # values derived once, before the loops that use them
         self.steps = []
         self.constants = {}
@@ -183,10 +184,10 @@ class Plan(MadePlan):
 
     def inner(
         self, program: Program, inputs: Sequence[Ref], outputs: Sequence[Ref],
-        fixed: Iterable[Any] | None = None,
+        fixed: Iterable[Any] | None = None, turns: int = 0,
     ) -> Plan:
         """The plan of an inner body; `fixed`: the buffers that its loop does not change."""
-        where = {} if fixed is None else {"around": self, "fixed": fixed}
+        where = {} if fixed is None else {"around": self, "fixed": fixed, "turns": turns}
         return planned(program, self.target, inputs=inputs, outputs=outputs, **where)
 
     def copy(self, target: Operand, source: Operand) -> None:
@@ -308,9 +309,9 @@ class Plan(MadePlan):
         self.copy(whole, x)
         return whole
 
-    def is_fixed(self, x: Ref) -> bool:
-        """Whether this is the body of a loop that does not change x."""
-        return self.around is not None and x.buffer in self.fixed
+    def is_fixed(self, x: Ref, turns: int) -> bool:
+        """Whether this is the body of a loop that does not change x in at least so many turns."""
+        return x.buffer in self.fixed and self.turns >= turns
 
     def before_loops(self, x: Ref, key: Any, make: Callable[[Plan], Ref]) -> Ref | None:
         """What `make` derives from x, staged before all loops in which x does not change.

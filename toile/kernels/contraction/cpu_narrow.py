@@ -25,9 +25,9 @@ from toile.targets.llvm.text import NOINLINE, Function, inner, kernel, module, t
 FEW = 8  # rows that are computed together
 MANY = 64  # rows of float32; with more, or if B has 16 bits, products that pack B are faster
 LEAST = 1 << 18  # elements of B: a smaller matrix may stay in the second-level cache
-# Elements of B: a smaller one that a loop does not change may stay in the last cache. It is packed
-# before the loop, which makes products of more than FEW rows faster.
-PACKED = 1 << 22
+# Elements of B, and turns of a loop: a smaller matrix that a longer loop does not change may stay
+# in the last cache. It is packed before the loop: products of more than FEW rows are then faster.
+PACKED, TURNS = 1 << 22, 16
 HELD = 1 << 14  # sums that a chunk keeps: 64 KiB
 STEPS = 16  # rows of B that are read side by side
 LINE = 64  # bytes of a cache line
@@ -83,7 +83,7 @@ def _fits(p: Problem, plan: Planner) -> bool:
         return False
     columns, summed = p.columns[0], p.summed[0]
     size = columns.extent * summed.extent
-    packed = size < PACKED and plan.is_fixed(p.b)
+    packed = size < PACKED and plan.is_fixed(p.b, TURNS)
     most = MANY if t.b == FLOAT32 and not packed else FEW
     if total(p.rows) > most or size < LEAST:
         return False

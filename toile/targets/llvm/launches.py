@@ -83,8 +83,8 @@ class Planner(Protocol):
     def contiguous(self, x: Operand) -> Operand:
         """`x`, or a copy of it (made by a stage) in row-major order without gaps."""
 
-    def is_fixed(self, x: Ref) -> bool:
-        """Whether this is the body of a loop that does not change x."""
+    def is_fixed(self, x: Ref, turns: int) -> bool:
+        """Whether this is the body of a loop that does not change x in at least so many turns."""
 
     def before_loops(self, x: Ref, key: Any, make: Callable[[Any], Ref]) -> Ref | None:
         """What `make(plan)` derives from x before a loop that does not change x; None: no loop."""
