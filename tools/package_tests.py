@@ -2,9 +2,9 @@
 
 `python -m tools.package_tests FOLDER NAME ...` runs the tests of the packages named in `SUITES` in
 the environment that `python -m tools.ecosystem FOLDER` makes, and prints the row of each package in
-the table "Tests of the packages" of docs/ecosystem.md. The tests come from the installed package,
-or from a clone of its repository in FOLDER/sources. All tests run on toile; those that fail there
-run on jax, too (with `--whole`, all of them).
+the table of docs/ecosystem.md, "The packages' own tests". The tests come from the installed
+package, or from a clone of its repository in FOLDER/sources. All tests run on toile; those that
+fail there run on jax, too (with `--whole`, all of them).
 
 Results are kept in FOLDER/results, and a later call runs only files that have none. `--again`
 repeats the runs on toile, `--files TEXT ...` chooses files by parts of their paths, and
