@@ -83,15 +83,19 @@ def _fits(p: Problem, plan: Planner) -> bool:
         return False
     columns, summed = p.columns[0], p.summed[0]
     size = columns.extent * summed.extent
-    packed = size < PACKED and plan.is_fixed(p.b, TURNS)
-    most = MANY if t.b == FLOAT32 and not packed else FEW
-    if total(p.rows) > most or size < LEAST:
+    if size < LEAST or total(p.rows) > _most_rows(p, size, plan):
         return False
     if columns.b != 1 or columns.c != 1 or summed.b < columns.extent:
         return False
     if not p.rows and t.routine is not None and blas.symbol(t.routine.replace("gemm", "gemv")):
         return False
     return columns.extent >= 4 * native.vector_bytes() // FLOAT32.size
+
+
+def _most_rows(p: Problem, size: int, plan: Planner) -> int:
+    """How many rows A may have, if B has this many elements."""
+    packed = size < PACKED and plan.is_fixed(p.b, TURNS)
+    return MANY if p.types.b == FLOAT32 and not packed else FEW
 
 
 def _supported(p: Problem) -> bool:
