@@ -51,6 +51,8 @@ class Traits:
 
     # ---- arithmetic
     is_sum: ClassVar[bool] = False  # of two operands, element by element
+    # Element by element, the sum of the operands times these numbers.
+    signs: ClassVar[tuple[int, ...]] = ()
     is_product: ClassVar[bool] = False
     is_quotient: ClassVar[bool] = False
     is_selection: ClassVar[bool] = False  # its first operand selects from the others, by element

@@ -162,6 +162,7 @@ class Add(Elementwise):
     """The sum of two numbers, or the disjunction of two booleans."""
 
     is_sum = is_smooth = passes_errors = True
+    signs = (1, 1)
     divide = division.sum_by_element
     taylor, sparse = frame_rule("signed"), frame_rule("sum")
     can_make_nan, at_zeros = True, simplification.other_operand
@@ -186,7 +187,7 @@ class Sub(Elementwise):
     """The difference of two numbers."""
 
     is_smooth = passes_errors = True
-    accepts = NUMERIC
+    accepts, signs = NUMERIC, (1, -1)
     divide = division.sum_by_element
     taylor, sparse = frame_rule("signed"), frame_rule("difference")
     can_make_nan = True
@@ -210,7 +211,7 @@ class Sub(Elementwise):
 class Neg(Elementwise):
     """The negative of the operand."""
 
-    accepts = NUMERIC
+    accepts, signs = NUMERIC, (-1,)
     divide = division.linear_by_element
     taylor = frame_rule("signed")
     is_smooth = commutes_with_sums = passes_errors = keeps_relative_errors = True

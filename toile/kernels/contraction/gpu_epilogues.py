@@ -38,7 +38,6 @@ from toile.kernels.fused_product.gpu import (
 from toile.primitives.choices import ConvertElementType
 from toile.primitives.contractions import DotGeneral
 from toile.primitives.elementwise import Max
-from toile.primitives.families import Neg, Sub
 from toile.targets.cuda import cublaslt
 
 LEAST_BYTES = 1 << 20  # of a result that is worth fusing
@@ -224,14 +223,12 @@ class _Fusion:
             return
         end = _begin(e)
         reader = self._take_factors(end)
-        if reader is None or len(reader.ins) != 2 or reader.ins[0] is reader.ins[1]:
+        if reader is None or len(reader.op.signs) != 2 or reader.ins[0] is reader.ins[1]:
             return
-        before = reader.ins[1] is end.value
-        if isinstance(reader.op, Sub):
-            end.alpha, end.beta = (-end.alpha, 1.0) if before else (end.alpha, -1.0)
-        elif not reader.op.is_sum:
-            return
-        other = reader.ins[not before]
+        place = reader.ins.index(end.value)
+        end.alpha *= reader.op.signs[place]
+        end.beta = float(reader.op.signs[1 - place])
+        other = reader.ins[1 - place]
         if other.aval.shape == end.value.aval.shape and other.aval.dtype == FLOAT32:
             self._add_multiple(end, reader, other)
 
@@ -261,8 +258,8 @@ class _Fusion:
         """Fuse multiplications by numbers; returns the equation after them, if there is one."""
         while (e := self._reader(end.value)) is not None:
             others = [a for a in e.ins if a is not end.value]
-            if isinstance(e.op, Neg):
-                end.alpha = -end.alpha
+            if len(e.op.signs) == 1:
+                end.alpha *= e.op.signs[0]
             elif (e.op.is_product and len(e.ins) == 2 and len(others) == 1
                   and isinstance(others[0], Literal) and np.size(others[0].val) == 1):
                 end.alpha *= float(np.asarray(others[0].val).item())
