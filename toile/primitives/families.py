@@ -162,8 +162,7 @@ class Add(Elementwise):
     """The sum of two numbers, or the disjunction of two booleans."""
 
     is_sum = is_smooth = passes_errors = True
-    signs = (1, 1)
-    divide = division.sum_by_element
+    divide, signs = division.sum_by_element, (1, 1)
     taylor, sparse = frame_rule("signed"), frame_rule("sum")
     can_make_nan, at_zeros = True, simplification.other_operand
     simplified = simplification.without_neutral(-0.0, commutes=True)

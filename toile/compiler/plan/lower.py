@@ -310,7 +310,7 @@ class Plan(MadePlan):
         return whole
 
     def is_fixed(self, x: Ref, turns: int) -> bool:
-        """Whether this is the body of a loop that does not change x in at least so many turns."""
+        """Whether this is the body of a loop with at least `turns` turns that does not change x."""
         return x.buffer in self.fixed and self.turns >= turns
 
     def before_loops(self, x: Ref, key: Any, make: Callable[[Plan], Ref]) -> Ref | None:

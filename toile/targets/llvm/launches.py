@@ -84,7 +84,7 @@ class Planner(Protocol):
         """`x`, or a copy of it (made by a stage) in row-major order without gaps."""
 
     def is_fixed(self, x: Ref, turns: int) -> bool:
-        """Whether this is the body of a loop that does not change x in at least so many turns."""
+        """Whether this is the body of a loop with at least `turns` turns that does not change x."""
 
     def before_loops(self, x: Ref, key: Any, make: Callable[[Any], Ref]) -> Ref | None:
         """What `make(plan)` derives from x before a loop that does not change x; None: no loop."""
