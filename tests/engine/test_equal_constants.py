@@ -73,3 +73,22 @@ def test_keys_and_refs_stay_apart():
     toile.jit(lambda: refs[0].addupdate(jnp.ones(6)))()
     g = toile.jit(lambda: refs[0][...] - refs[1][...])
     np.testing.assert_array_equal(g(), np.ones(6))
+
+
+def test_equal_arrays_beside_refs_that_are_written():
+    r, s = toile.new_ref(jnp.zeros(6)), toile.new_ref(jnp.ones(6))
+
+    @toile.jit
+    def f(x):
+        a = jnp.asarray(ANGLES.copy())
+        r[...] = r[...] + x * a
+        b = jnp.asarray(ANGLES.copy())
+        s[...] = s[...] * b + a
+        return x + a + b + r[...]
+
+    sums, products = np.zeros(6), np.ones(6)
+    for _ in range(3):
+        sums, products = sums + ANGLES, products * ANGLES + ANGLES
+        np.testing.assert_allclose(f(1.0), 1 + 2 * ANGLES + sums, rtol=1e-6)
+    np.testing.assert_allclose(r[...], sums, rtol=1e-6)
+    np.testing.assert_allclose(s[...], products, rtol=1e-6)

@@ -139,10 +139,8 @@ def test_multiples(name):
     assert steps(fun, *args) == expected
 
 
-@pytest.mark.parametrize("name", ["step", "step of each task", "less an array", "sum of products",
-                                  "sum for loops"])
-def test_values_of_multiples(name, monkeypatch):
-    fun, args, _ = MULTIPLES[name]
+def computed(fun, args, monkeypatch):
+    """The results of a function on the host, and the descriptions of the products that ran."""
     program, leaves = program_of(fun, args)
     with host_driver.host_gpu(monkeypatch) as (driver, device):
         handle = fake_lt(driver)
@@ -150,7 +148,15 @@ def test_values_of_multiples(name, monkeypatch):
             executable = host_driver.compiled(program, device)
             for _ in range(3):  # step by step, captured, and as a graph
                 got = host_driver.run(executable, [x._data for x in leaves], device)
-    assert any(d["beta"] for d in handle.functions.ran)
+    return got, handle.functions.ran
+
+
+@pytest.mark.parametrize("name", ["step", "step of each task", "less an array", "sum of products",
+                                  "sum for loops"])
+def test_values_of_multiples(name, monkeypatch):
+    fun, args, _ = MULTIPLES[name]
+    got, ran = computed(fun, args, monkeypatch)
+    assert any(d["beta"] for d in ran)
     for a, wanted in zip(got, toile.tree.leaves(fun(*map(jnp.asarray, args))), strict=True):
         np.testing.assert_allclose(a, wanted, rtol=1e-4, atol=1e-4)
 
@@ -231,14 +237,8 @@ def pulled_back(x, w, b, v, c, ct):
 
 def test_values(monkeypatch):
     x, w, b, v, c, ct = args = (X, *WEIGHTS, bf16(16, 32, seed=5))
-    program, leaves = program_of(pulled_back, args)
-    with host_driver.host_gpu(monkeypatch) as (driver, device):
-        handle = fake_lt(driver)
-        with cublaslt.use(handle):
-            executable = host_driver.compiled(program, device)
-            for _ in range(3):  # step by step, captured, and as a graph
-                got = host_driver.run(executable, [x._data for x in leaves], device)
-    assert {d["epilogue"] for d in handle.functions.ran} == {"gelu_aux_bias", "bias", "dgelu", ""}
+    got, ran = computed(pulled_back, args, monkeypatch)
+    assert {d["epilogue"] for d in ran} == {"gelu_aux_bias", "bias", "dgelu", ""}
     x, w, b, v, c, ct = (a.astype("f4") for a in args)
     h = x @ w + b
     y = x + (fused_products.gelu(h) @ v + c)

@@ -93,7 +93,7 @@ def _heads(plan: MadePlan, spans: dict[Temporary, list[int]]) -> dict[Temporary,
     heads: dict[Temporary, Temporary] = {}
     for b, (first, _) in sorted(spans.items(), key=lambda item: item[1][0]):
         left = ending.get((first, b.nbytes), ())
-        read = next((r for r in left if r is not b and reuses(first, r, b)), None)
+        read = next((r for r in left if reuses(first, r, b)), None)
         if read is not None:
             ending[first, b.nbytes].remove(read)
             heads[b] = heads.get(read, read)

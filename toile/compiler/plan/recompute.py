@@ -18,11 +18,9 @@ from collections.abc import Iterator
 from dataclasses import field, replace
 from itertools import accumulate
 
-import numpy as np
-
 from toile.compiler.ir.groups import Fused, Group
 from toile.compiler.passes.rewriter import readers_of
-from toile.compiler.scalar.builder import BFLOAT16, FLOAT16
+from toile.compiler.scalar.builder import BFLOAT16, FLOAT16, FLOAT32
 from toile.compiler.scalar.fusible import by_element
 from toile.engine.avals import Aval
 from toile.engine.operation import Operation
@@ -39,7 +37,6 @@ LEAST_BYTES = 1 << 18  # of a value that is worth recomputing
 # GPU, conversions of smaller values, such as a norm's parameters, have no limits: a launch takes
 # longer than converting them again.
 MOST_TIMES, MOST_VIEWED = 16, 2
-FLOAT32 = np.dtype(np.float32)
 ROUNDED = {BFLOAT16: ReducePrecision(8, 7), FLOAT16: ReducePrecision(5, 10)}
 
 
@@ -51,13 +48,13 @@ class _Recipe:
     sources: set[Atom] = field(default_factory=set)
     small: set[Atom] = field(default_factory=set)  # sources that are not stored yet
     costly: int = 0  # functions that take many instructions
+    most: float = 0.0  # bytes allowed for a small source
     picks: bool = False  # whether it reads elements at computed places
 
     @property
     def is_tiny(self) -> bool:
         """Whether it may be computed for each element of a view."""
         return self.equations <= MOST_VIEWED and not self.picks
-    most: float = 0.0  # bytes allowed for one of those
 
 
 @dataclass
@@ -329,25 +326,25 @@ class _Recomputing:
         if found is None:
             e = self.made[a]
             if self._is_view(e) and self.fused.bases[a] in self.viewed:
-                found = self._viewed(e.ins[0], (e.op,), group)
+                found = self._viewed(a, (), group)
             else:
                 found = self._computed(a, e, [self._copied(x, group) for x in e.ins], group)
             self.copies[key] = found
         return found
 
-    def _viewed(self, a: Atom, ops: tuple[Operation, ...], group: Group) -> Atom:
+    def _viewed(self, a: Atom, views: tuple[Equation, ...], group: Group) -> Atom:
         """What replaces views of an atom in a group: views of its operands, from which the elements
         are computed. Its domain is then that of the group."""
         e = self.made.get(a)
         if e is not None and self._is_view(e):
-            return self._viewed(e.ins[0], (e.op, *ops), group)
+            return self._viewed(e.ins[0], (e, *views), group)
         if e is not None and a.aval.shape and self._needs_copy(a, group):
-            ins = [self._viewed(x, ops, group) if x.aval.shape else self._copied(x, group)
+            ins = [self._viewed(x, views, group) if x.aval.shape else self._copied(x, group)
                    for x in e.ins]
             return self._computed(a, e, ins, group)
         a = self._copied(a, group)
-        for op in ops:
-            a = self._add(op, [a], op.infer(a.aval), e, group)
+        for view in views:
+            a = self._add(view.op, [a], view.op.infer(a.aval), view, group)
         return a
 
     def _computed(self, a: Atom, e: Equation, ins: list[Atom], group: Group) -> Atom:
@@ -357,12 +354,9 @@ class _Recomputing:
             out = self._add(ROUNDED[a.aval.dtype], [out], out.aval, e, group)
         return out
 
-    def _add(
-        self, op: Operation, ins: list[Atom], aval: Aval, e: Equation | None, group: Group
-    ) -> Var:
+    def _add(self, op: Operation, ins: list[Atom], aval: Aval, e: Equation, group: Group) -> Var:
         out = Var(aval)
-        self.equations.append(
-            Equation(op, ins, [out], e.source, e.scope) if e else Equation(op, ins, [out]))
+        self.equations.append(Equation(op, ins, [out], e.source, e.scope))
         self.homes[out] = group.id
         self.changed.add(group.id)
         return out

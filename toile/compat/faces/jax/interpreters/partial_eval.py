@@ -1,4 +1,4 @@
-"""`jax.interpreters.partial_eval`: the tracing of flat functions, and dead code."""
+"""`jax.interpreters.partial_eval`: traces flat functions and removes dead code."""
 
 from __future__ import annotations
 
