@@ -35,6 +35,7 @@ from benchmarks.timing import cpu_name, part_of, turn
 BATCH = 8  # batch size for gradients per example
 SIZES = {"cpu": {"small": 1 << 12, "large": 1 << 20}, "gpu": {"small": 1 << 12, "large": 1 << 24}}
 WINDOW_S, ROUNDS = 0.01, 5
+PAUSE_S = 0.02  # before each window on a CPU: until then, threads of other libraries may be spinning
 SLOW_S = 2.0  # a call that takes longer is measured once
 PATIENCE_S = 120.0  # seconds for one cell, including compilation in all libraries
 
@@ -197,12 +198,29 @@ def _times(peers: Peers, calls: dict[str, Callable[[], Any]]) -> dict[str, list[
         counts[name] = 1 if once > SLOW_S else max(1, round(WINDOW_S / max(once, 1e-6)))
     for _ in range(ROUNDS):
         for name, call in calls.items():
-            started = time.perf_counter()
-            for _ in range(counts[name]):
-                out = call()
-            peers.wait(name, out)
-            times[name].append((time.perf_counter() - started) / counts[name])
+            if peers.device == "cpu" and counts[name] > 1:
+                time.sleep(PAUSE_S)
+                counts[name] = _calls_of_window(peers, name, call)
+            times[name].append(_window(peers, name, call, counts[name]))
     return times
+
+
+def _calls_of_window(peers: Peers, name: str, call: Callable[[], Any]) -> int:
+    """How many calls fit into a window; they also warm up the CPU, which a pause slows down."""
+    count, ends = 0, time.perf_counter() + WINDOW_S
+    while time.perf_counter() < ends:
+        peers.wait(name, call())
+        count += 1
+    return count
+
+
+def _window(peers: Peers, name: str, call: Callable[[], Any], count: int) -> float:
+    """The mean time of `count` calls in seconds."""
+    started = time.perf_counter()
+    for _ in range(count):
+        out = call()
+    peers.wait(name, out)
+    return (time.perf_counter() - started) / count
 
 
 # ----------------------------------------------------------------------------------- reading
