@@ -130,7 +130,7 @@ def expected_sum(old, more):
         return float(np.sum([x for x in [old, *more] if not math.isfinite(x)]))
 
 
-@pytest.mark.parametrize("form,combine,mode,dtype", [
+SUMS = [
     ("elements", "add", FILL, np.float32), ("elements", "sub", CLIP, np.float32),
     ("elements", "add", CLIP, BFLOAT16), ("elements", "sub", FILL, np.float16),
     ("elements", "add", FILL, np.complex64), ("rows of 3", "sub", FILL, np.complex64),
@@ -138,9 +138,23 @@ def expected_sum(old, more):
     ("rows of 16", "sub", CLIP, np.float16), ("points", "add", FILL, np.float32),
     ("boxes", "add", CLIP, np.float32), ("batch", "sub", FILL, np.float32),
     ("columns", "add", FILL, np.float32), ("columns", "add", CLIP, np.float16),
-])  # fmt: skip
-def test_sums(run, form, combine, mode, dtype):
+]  # fmt: skip
+
+
+def rounded_sum(old, more, combine, dtype):
+    """The sum in float64, and in the dtype."""
+    want = expected_sum(old, [-u for u in more] if combine == "sub" else more)
+    with np.errstate(over="ignore"):
+        return want, float(np.asarray(want).astype(np.float32).astype(dtype))
+
+
+@pytest.mark.parametrize("many", [None, 0], ids=["exponents", "digits"])
+@pytest.mark.parametrize("form,combine,mode,dtype", SUMS)
+def test_sums(run, monkeypatch, form, combine, mode, dtype, many):
     """Within half a unit in the last place, and what integers of 62 bits in all round."""
+    if many is not None:  # numbers of all magnitudes are too far apart for digits
+        monkeypatch.setattr(atomics, "MANY", many)
+        monkeypatch.setattr(atomics, "NEAR", 0)
     op, given, at = problem(form, combine, mode, dtype)
     got = run(op, given)
     check_orders(run, form, op, given, got)
@@ -148,16 +162,37 @@ def test_sums(run, form, combine, mode, dtype):
     unit, least = float(info.eps), float(info.smallest_subnormal)
     for (old, more), x in zip(updates_by_place(given[0], given[2], at), parts(got).ravel(),
                               strict=True):
-        more = [-u for u in more] if combine == "sub" else more
-        want = expected_sum(old, more)
-        with np.errstate(over="ignore"):
-            rounded = float(np.asarray(want).astype(np.float32).astype(info.dtype))
+        want, rounded = rounded_sum(old, more, combine, info.dtype)
         if not math.isfinite(rounded) or not more or want == 0:
             np.testing.assert_equal(float(x), rounded)
             assert math.isnan(rounded) or math.copysign(1, x) == math.copysign(1, rounded)
             continue
         largest = max(map(abs, more))
         assert abs(float(x) - want) <= unit * abs(want) / 2 + least + largest * len(more) / 2**power
+
+
+@pytest.mark.parametrize("near", [0, 1 << 20], ids=["in order of places", "as given"])
+@pytest.mark.parametrize("form,combine,mode,dtype", SUMS)
+def test_sums_of_digits(run, monkeypatch, form, combine, mode, dtype, near):
+    """Updates whose exponents are close are added without any rounding; -0 plus 0 may be -0."""
+    monkeypatch.setattr(atomics, "MANY", 0)
+    monkeypatch.setattr(atomics, "NEAR", near)
+    monkeypatch.setattr(atomics, "MOST_BLOCKS", 2)
+    op, (x, indices, updates), at = problem(form, combine, mode, dtype)
+    rng, flat = np.random.default_rng(5), parts(updates)
+    close = rng.normal(size=flat.shape) * 2.0 ** rng.integers(-12, 9, flat.shape)
+    close = np.where(rng.random(flat.shape) < 0.1, rng.choice([0.0, -0.0], flat.shape), close)
+    flat[...] = close * (1e-39 if form == "boxes" else 1)  # also subnormal ones
+    got = run(op, [x, indices, updates])
+    check_orders(run, form, op, [x, indices, updates], got)
+    info = ml_dtypes.finfo(parts(got).dtype)
+    for (old, more), y in zip(updates_by_place(x, updates, at), parts(got).ravel(), strict=True):
+        want, rounded = rounded_sum(old, more, combine, info.dtype)
+        if info.dtype.itemsize < 4 and math.isfinite(want):  # rounded to float32 first
+            assert abs(float(y) - want) <= float(info.eps) * abs(want) * 0.51 + float(
+                info.smallest_subnormal)
+        else:
+            np.testing.assert_equal(float(y), rounded)
 
 
 def scattered(run, combine, x, updates):

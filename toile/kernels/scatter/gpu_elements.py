@@ -7,17 +7,26 @@ Sums are exact sums of integers. The largest exponent of an element's updates is
 each update is added as a multiple of a power of two: the smallest for which no sum overflows 63
 bits. The rounding of an update depends on this exponent only. In the end, one kernel adds the sums
 to the result.
+
+If updates are many, the exponents of all of them are found first, by one kernel that reads them in
+order. If these are close enough, each element has several integers, each for a range of exponents
+(`DIGITS`), and every update is added to one of them: no element's own exponent is needed. If the
+integers of all places do not fit in a cache, the updates are ordered roughly by place before.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
+from math import prod
 from typing import Any
 
+from toile.compiler.ir.operands import Ref
+from toile.compiler.scalar.builder import UINT32
 from toile.kernels.copy.gpu import fill_launch
-from toile.kernels.scatter.gpu_updates import Key, Problem, Reader, arguments, key_of
+from toile.kernels.scatter.gpu_updates import Key, Problem, Reader, Rows, arguments, key_of
+from toile.kernels.sort.gpu_radix import sort_rows
 from toile.targets.cuda import elements as numbers
-from toile.targets.cuda.launches import THREADS, Launch, Planner
+from toile.targets.cuda.launches import THREADS, Launch, Planner, blocks_of
 from toile.targets.cuda.text import MOST, Words, decode, divisor, divisors, kernel_text
 from toile.targets.cuda.units import aligned, unit_type
 
@@ -34,6 +43,11 @@ CACHED = 1 << 23
 # bytes than sorting.
 MOST_PLACES = 4
 SUM_BITS = 62  # of the magnitude of a sum
+MANTISSA = 24  # bits of a float32
+# If updates are many, an element has two integers if their exponents cover this range, else DIGITS.
+DIGITS, RANGE = 3, 32
+NEAR = 48 << 20  # bytes of integers that an L2 cache may hold; less if it also holds other batches
+MOST_BLOCKS = 1024  # of a kernel whose threads process several units each
 
 
 def _elements(p: Problem) -> int:
@@ -90,20 +104,95 @@ def has_sums(p: Problem) -> bool:
 def add(p: Problem, plan: Planner) -> None:
     """Find the largest exponents, add integers, then add the sums to the result."""
     n = p.places * _elements(p)
-    sums = plan.scratch(12 * n)
-    exponents = sums.at(8 * n)
-    power = SUM_BITS - p.count.bit_length()
-    plan.stage(fill_launch(sums, 12 * n, bytes(4)))
-    for mode in ("exponents" if n <= CACHED else "all exponents", "sums"):
-        args = arguments(p, exponents, sums, power)
-        plan.stage(Launch.over(p.count * p.width, _updates_text(key_of(p, mode)), args,
-                               f"scatter_{p.combine}: {mode}"))  # fmt: skip
+    many, most = p.count * _elements(p) > MANY, p.count // _batches(p)
+    if many and _is_scattered(p):
+        p = _partitioned(p, plan)
+    power = SUM_BITS - most.bit_length()
+    digits = (DIGITS if 2 * (power + 1 - MANTISSA) < RANGE else 2) if many else 1
+    each = max(8 * digits, 12)
+    sums = plan.scratch(each * n + 8)
+    own = (sums.at(8 * n), sums, power, sums.at(each * n), power + 1 - MANTISSA)
+    first = "exponents" if n <= CACHED else "all exponents"
+    plan.stage(fill_launch(sums, each * n + 8, bytes(4)))
+    if many:
+        _stage_loop(p, "bounds", digits, own, plan)
+        _stage(p, f"digits, or {first}", digits, own, plan)
+        _stage_loop(p, "sums without digits", digits, own, plan)
+    else:
+        _stage(p, first, digits, own, plan)
+        _stage(p, "sums", digits, own, plan)
+    _stage_result(p, digits, own, plan)
+
+
+def _batches(p: Problem) -> int:
+    """The number of batches, or of places that one index stands for: each place gets at most one
+    update of those that share an index."""
+    return prod(n for n, step in zip(p.rows.shape, p.rows.places, strict=True) if step)
+
+
+def _is_scattered(p: Problem) -> bool:
+    """Whether updates that are processed together have places that are too far apart for a cache,
+    and are cheap to move: single numbers of 4 bytes."""
+    batches = _batches(p)
+    near = 8 * DIGITS * p.places // batches <= (NEAR if batches == 1 else NEAR // 2)
+    return not near and p.dtype.name == "float32" and _elements(p) == 1
+
+
+def _partitioned(p: Problem, plan: Planner) -> Problem:
+    """The same updates, ordered by the first bits of their places' numbers."""
+    places, values = ((plan.scratch(4 * p.count), plan.scratch(4 * p.count)) for _ in range(2))
+    args = arguments(p, places[0], values[0])
+    text = _pairs_text(key_of(p, "pairs"))
+    plan.stage(Launch.over(p.count, text, args, f"scatter_{p.combine}: pairs"))
+    bits = p.places.bit_length()
+    found, moved = sort_rows(plan, places, values, "u32", 1, p.count, bits, low=max(bits - 8, 0))
+    assert moved is not None
+    return p._replace(
+        rows=Rows([p.count], [4], [0], [4], [0]), components=[(0, 0, p.places - 1, 1)],
+        clips=False, updates=moved[0], indices=found[0], index_dtype=UINT32)  # fmt: skip
+
+
+@lru_cache(maxsize=32)
+def _pairs_text(key: Key) -> str:
+    """The number of the place of each row, and the bits of its number."""
+    r = Reader(key, 2)
+    return kernel_text(f"""\
+  const char *updates = {r.updates}, *indices = {r.indices};
+  const u32 row = block * {THREADS}u + threadIdx.x;
+  if (row >= (u32){r.count}) return;
+  {r.place("row")}
+  Word u = 0;
+  {{ Index i = row; {decode("i", r.row_shape, [("u", r.row_updates)])} }}
+  ((u32*){r.own[0]})[row] = (u32)b;
+  ((u32*){r.own[1]})[row] = *(const u32*)(updates + u);
+""")
+
+
+def _stage(p: Problem, mode: str, digits: int, own: tuple[int | Ref, ...], plan: Planner) -> None:
+    """Add a launch whose threads process one unit of the updates each."""
+    text = _updates_text(key_of(p, mode), digits)
+    plan.stage(Launch.over(p.count * p.width, text, arguments(p, *own, 0),
+                           f"scatter_{p.combine}: {mode}"))  # fmt: skip
+
+
+def _stage_loop(
+    p: Problem, mode: str, digits: int, own: tuple[int | Ref, ...], plan: Planner
+) -> None:
+    """Add a launch whose threads process units at a distance from each other."""
+    blocks = min(blocks_of(p.count * p.width, THREADS), MOST_BLOCKS)
+    text = _loop_text(key_of(p, mode), digits)
+    plan.stage(Launch(text, arguments(p, *own, blocks * THREADS), blocks, THREADS, 0,
+                      f"scatter_{p.combine}: {mode}"))  # fmt: skip
+
+
+def _stage_result(p: Problem, digits: int, own: tuple[Any, ...], plan: Planner) -> None:
+    """Add the launch that adds the sums to the result."""
     units = p.places * p.width
     args = (
-        exponents, sums, power, p.out, units, divisor(p.width), *divisors(p.place.shape),
+        *own, p.out, units, divisor(p.width), *divisors(p.place.shape),
         *p.place.first, *divisors(p.columns.shape), *p.columns.first,
     )  # fmt: skip
-    text = _result_text(p.dtype, p.unit, len(p.place.shape), len(p.columns.shape))
+    text = _result_text(p.dtype, p.unit, len(p.place.shape), len(p.columns.shape), digits)
     plan.stage(Launch.over(units, text, args, f"scatter_{p.combine}: result"))
 
 
@@ -111,42 +200,77 @@ def add(p: Problem, plan: Planner) -> None:
 # and NaN, for which the sum holds flags. Numbers of exponent e are below 2^(e - 127), also
 # subnormal ones; in units of 2^-digits they are below 2^power, which is at least 2^31: the largest
 # one is exact.
+#
+# With `digits` integers for each element, the first one is for the largest exponents. The bounds
+# are those of all updates but zeros: the largest exponent, and how far the smallest is from
+# INFINITE. Nothing is rounded: the mantissa, shifted by less than `spacing` bits, is added.
 _HEAD = """\
-const u32 INFINITE = 256;
+const u32 INFINITE = 256, LEAST = 2;  // subnormal numbers have the unit of exponent LEAST
+__device__ inline u32 larger(u32 a, u32 b) { return a < b ? b : a; }
 __device__ inline int digits(u32 e, int power) { return power + 127 - (int)e; }
 __device__ inline double two_to(int n) { return __longlong_as_double((i64)(1023 + n) << 52); }
+__device__ inline bool close(const u32* bounds, int most) {
+  return bounds[0] < INFINITE && (int)(bounds[0] + bounds[1]) - (int)INFINITE < most;
+}
+__device__ inline void add_digits(u64* sums, u32 bits, int below, int spacing) {
+  const u32 field = bits >> 23 & 255;
+  const i64 mantissa = (bits & 0x7FFFFF) | (field ? 0x800000 : 0);
+  while (below >= spacing) { ++sums; below -= spacing; }
+  atomicAdd(sums, (u64)((bits >> 31 ? -mantissa : mantissa) << (spacing - 1 - below)));
+}
 """
 
-_ACTS = {
-    "exponents": "if (exponents[at + k] < mine) atomicMax(exponents + at + k, mine);",
-    "all exponents": "atomicMax(exponents + at + k, mine);",
-    "sums": """\
+_EXPONENT = "if (exponents[at + k] < mine) atomicMax(exponents + at + k, mine);"
+_ANY_EXPONENT = "atomicMax(exponents + at + k, mine);"
+_DIGITS = """\
+if (!bits) continue;
+    const int below = (int)(bounds[0] - larger(mine, LEAST));
+    if (are_close) add_digits(sums + (at + k) * MANY, bits, below, spacing);
+    else """
+_SUMS = """\
 const u32 e = exponents[at + k];
     if (e < INFINITE)
       atomicAdd(sums + at + k, (u64)llrint((double)x * two_to(digits(e, power))));
-    else if (mine == INFINITE) atomicOr(sums + at + k, x != x ? 4ull : x > 0 ? 1ull : 2ull);""",
+    else if (mine == INFINITE) atomicOr(sums + at + k, x != x ? 4ull : x > 0 ? 1ull : 2ull);"""
+_ACTS = {
+    "exponents": _EXPONENT,
+    "all exponents": _ANY_EXPONENT,
+    "sums": _SUMS,
+    "sums without digits": _SUMS,
+    "bounds": """\
+if (!bits) continue;
+    largest = larger(largest, larger(mine, LEAST));
+    distance = larger(distance, INFINITE - larger(mine, LEAST));""",
+    "digits, or exponents": _DIGITS + _EXPONENT,
+    "digits, or all exponents": _DIGITS + _ANY_EXPONENT,
 }
 
 
-@lru_cache(maxsize=256)
-def _updates_text(key: Key) -> str:
-    """Each thread processes a unit of the updates; modes: "exponents", "all exponents", "sums".
-
-    Adding -0 changes no number, not even -0, so that it does not count as an update."""
-    r = Reader(key, 3)
-    exponents, sums, power = r.own
-    lanes = key.unit // key.dtype.itemsize
-    return kernel_text(f"""\
+def _begin(r: Reader, digits: int) -> str:
+    """Statements that name the arguments."""
+    exponents, sums, power, bounds, spacing, _ = r.own
+    return f"""\
 {r.start()}\
   u32* exponents = (u32*){exponents};
   u64* sums = (u64*){sums};
-  const int power = (int){power};
-  Index c = block * {THREADS}u + threadIdx.x;
-  const Index row = cut(c, {r.by_width});
-  if (row >= count) return;
+  u32* bounds = (u32*){bounds};
+  const int power = (int){power}, spacing = (int){spacing}, MANY = {digits};
+"""
+
+
+def _unit(r: Reader, key: Key) -> str:
+    """Statements that process unit c of the updates; those of places outside are left out.
+
+    Adding -0 changes no number, not even -0, so that it does not count as an update."""
+    lanes = key.unit // key.dtype.itemsize
+    place = "" if key.mode == "bounds" else f"""\
   {r.place("row")}
-  if (b == {r.places}) return;
+  if (b == {r.places}) continue;
   const Word at = (b * width + c) * {lanes};
+"""
+    return f"""\
+  const Index row = cut(c, {r.by_width});
+{place}\
   Word u = 0;
   {{ Index i = row; {decode("i", r.row_shape, [("u", r.row_updates)])} }}
   {{ Index i = c; {decode("i", r.columns[0], [("u", r.columns[2])])} }}
@@ -158,14 +282,56 @@ def _updates_text(key: Key) -> str:
     if (bits == 0x80000000u) continue;
     {_ACTS[key.mode]}
   }}
+"""
+
+
+@lru_cache(maxsize=256)
+def _updates_text(key: Key, digits: int) -> str:
+    """Each thread processes a unit of the updates; modes: "exponents", "all exponents", "sums", and
+    the first two after "digits, or "."""
+    r = Reader(key, 6)
+    are_close = "const bool are_close = close(bounds, spacing * MANY);" * (digits > 1)
+    return kernel_text(f"""\
+{_begin(r, digits)}\
+  {are_close}
+  Index c = block * {THREADS}u + threadIdx.x;
+  if (c < count * width) do {{
+  {_unit(r, key)}\
+  }} while (false);
 """, r.head() + _HEAD)
 
 
+@lru_cache(maxsize=256)
+def _loop_text(key: Key, digits: int) -> str:
+    """Each thread processes units of the updates; modes: "bounds", "sums without digits"."""
+    r = Reader(key, 6)
+    before, after = "  if (close(bounds, spacing * MANY)) return;\n", ""
+    if key.mode == "bounds":
+        before = "  __shared__ u32 found[2];\n  u32 largest = 0, distance = 0;\n"
+        after = """\
+  if (threadIdx.x < 2) found[threadIdx.x] = 0;
+  __syncthreads();
+  if (found[0] < largest) atomicMax(found, largest);
+  if (found[1] < distance) atomicMax(found + 1, distance);
+  __syncthreads();
+  if (threadIdx.x < 2 && bounds[threadIdx.x] < found[threadIdx.x])
+    atomicMax(bounds + threadIdx.x, found[threadIdx.x]);
+"""
+    return kernel_text(f"""\
+{_begin(r, digits)}{before}\
+  for (u64 n = (u64)block * {THREADS}u + threadIdx.x; n < (u64)count * width; n += {r.own[5]}) {{
+  Index c = (Index)n;
+  {_unit(r, key)}\
+  }}
+{after}""", r.head() + _HEAD)
+
+
 @lru_cache(maxsize=64)
-def _result_text(dtype: Any, unit: int, place: int, columns: int) -> str:
+def _result_text(dtype: Any, unit: int, place: int, columns: int, digits: int) -> str:
     """Each thread adds the sums to a unit of the result."""
     r = Words()
     exponents, sums, power = r.pointer("const u32"), r.pointer("const u64"), r.one()
+    bounds, spacing = r.pointer("const u32"), r.one()
     out, units, by_width = r.pointer(), r.one(), r.one()
     axes = [(r.many(n), r.many(n)) for n in (place, columns)]
     to_place, to_column = (decode("i", extents, [("to", steps)]) for extents, steps in axes)
@@ -173,16 +339,37 @@ def _result_text(dtype: Any, unit: int, place: int, columns: int) -> str:
     each = f"#pragma unroll\n  for (int k = 0; k < {lanes}; ++k)"
     nan, inf = (numbers.literal(x, dtype, "double") for x in (float("nan"), float("inf")))
     total = f"(float)({numbers.load(dtype, 'h.p[k]')} + more)"
+    several = f"""\
+  double much[{lanes}] = {{}};
+  const bool are_close = close(bounds, spacing * {digits});
+  if (are_close) {{
+  {each}
+    for (int j = {digits} - 1; j >= 0; --j)
+      if (const i64 sum = (i64)sums[(at + k) * {digits} + j]) {{
+        much[k] += (double)sum * two_to((int)bounds[0] - 150 - spacing * (j + 1));
+        any = e[k] = 1;
+      }}
+  }} else
+""" if digits > 1 else ""
+    one = f"""\
+    const u64 sum = sums[at + k];
+    const double more = e[k] < INFINITE ? (double)(i64)sum * two_to(-digits(e[k], power))
+      : sum == 1 ? {inf} : sum == 2 ? -{inf} : {nan};
+"""
+    if digits > 1:
+        one = one.replace("const double more", "if (!are_close) more")
+        one = "    double more = much[k];\n" + one
     return kernel_text(f"""\
-  const u32* exponents = {exponents};
+  const u32 *exponents = {exponents}, *bounds = {bounds};
   const u64* sums = {sums};
   char* out = {out};
-  const int power = (int){power};
+  const int power = (int){power}, spacing = (int){spacing};
   const bool fits = {aligned(unit, "out")};
   Index c = block * {THREADS}u + threadIdx.x;
   if (c >= (u32){units}) return;
   const Word at = (Word)c * {lanes};
-  u32 any = 0, e[{lanes}];
+  u32 any = 0, e[{lanes}] = {{}};
+{several}\
 {each} any |= e[k] = exponents[at + k];
   if (!any) return;
   Word to = 0;
@@ -191,9 +378,7 @@ def _result_text(dtype: Any, unit: int, place: int, columns: int) -> str:
   Held h = {{take(out + to, fits)}};
 {each} {{
     if (!e[k]) continue;
-    const u64 sum = sums[at + k];
-    const double more = e[k] < INFINITE ? (double)(i64)sum * two_to(-digits(e[k], power))
-      : sum == 1 ? {inf} : sum == 2 ? -{inf} : {nan};
+{one}\
     h.p[k] = {numbers.store(dtype, total)};
   }}
   put(out + to, h.u, fits);

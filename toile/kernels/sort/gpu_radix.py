@@ -86,18 +86,18 @@ template <int N> __device__ inline u32 positions(
 
 def sort_rows(
     plan: Planner, keys: tuple[Ref, Ref], places: tuple[Ref, Ref] | None, type: str, rows: int,
-    n: int, bits: int, zero: int | None = None,
+    n: int, bits: int, zero: int | None = None, low: int = 0,
 ) -> tuple[tuple[Ref, Ref], tuple[Ref, Ref] | None]:  # fmt: skip
     """Sort dense rows of n keys by their low bits; the first buffer of each pair is the input.
 
-    Returns the pairs, with the result first. zero: a key that sorts like the next key."""
-    passes = blocks_of(bits, 8)
+    Returns the pairs, with the result first. zero: a key that sorts like the next key; low: the
+    first bit that matters."""
     many = type == "u32" and rows * (n // (THREADS * _MORE_ITEMS)) >= _ENOUGH
     items = _MORE_ITEMS if many else ITEMS
     tiles = blocks_of(n, THREADS * items)
     counts, totals = plan.scratch(4 * rows * DIGITS * tiles), plan.scratch(4 * rows * DIGITS)
     kind = type, zero is not None, items
-    for shift in range(0, 8 * passes, 8):
+    for shift in range(low, bits, 8):
         shape = n, divisor(tiles), shift, -1 if zero is None else zero
         plan.stage(Launch(_count_text(*kind), (keys[0], counts, *shape), rows * tiles, THREADS,
                           note="digits"))
