@@ -85,11 +85,19 @@ class Graph:
     def __init__(self):
         self.work, self.needed = [], []
         self.last = ()  # what the next piece waits for
+        self.early = False  # whether the next piece is started before what it waits for ends
+        self.kernels, self.started_early = set(), set()  # handles
 
-    def append(self, work):
+    def append(self, work, kernel=False):
+        assert kernel or not self.early, "only toile's own kernels wait for others themselves"
         self.work.append(work)
         self.needed.append(self.last)
         self.last = (len(self.work),)  # a handle is not 0
+        if kernel:
+            self.kernels.add(len(self.work))
+        if self.early:
+            self.started_early.add(len(self.work))
+        self.early = False
 
     def run(self, random):
         """Do the work in any order that the graph allows."""
@@ -128,10 +136,10 @@ class HostDriver:
         """What is captured now, innermost; None: nothing is."""
         return self.capturing[-1][1] if self.capturing else None
 
-    def _do(self, work, stream=None):
+    def _do(self, work, stream=None, kernel=False):
         if self.recording is not None:
             assert stream in (None, self.capturing[-1][0]), "a stream that is not captured"
-            self.recording.append(work)
+            self.recording.append(work, kernel)
         else:
             work()
 
@@ -154,7 +162,7 @@ class HostDriver:
         assert threads == kernels.threads_of(text)
         self.launched += 1
         if "while (high" not in wrapper:
-            self._do(lambda: fibers.execute(emulator.on_host(text), given, blocks), stream)
+            self._do(lambda: fibers.execute(emulator.on_host(text), given, blocks), stream, True)
             return
         count, width = given[0], given[1]
         starts = [*given[2 : 2 + count], blocks]
@@ -163,7 +171,7 @@ class HostDriver:
             part, many = given[first : first + width], starts[i + 1] - starts[i]
             code = emulator.on_host(text)
             self._do(lambda part=part, many=many, code=code: fibers.execute(code, part, many),
-                     stream)
+                     stream, True)
 
     def launcher(self, *given):
         return lambda: self.launch(*given)
@@ -194,10 +202,17 @@ class HostDriver:
         assert stream == self.capturing[-1][0]
         return self.recording.last
 
-    def wait_for_nodes(self, stream, nodes):
+    def wait_for_nodes(self, stream, nodes, early=False):
         assert stream == self.capturing[-1][0]
         assert all(0 < n <= len(self.recording.work) for n in nodes)
-        self.recording.last = tuple(nodes)
+        assert not early or all(map(self.is_kernel, nodes))
+        self.recording.last, self.recording.early = tuple(nodes), early
+
+    def starts_early(self):
+        return True
+
+    def is_kernel(self, node):
+        return node in self.recording.kernels
 
     def end_capture(self, stream):
         (ended, work), = self.capturing

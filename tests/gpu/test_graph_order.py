@@ -198,6 +198,28 @@ def test_programs_in_any_order(seed, monkeypatch):
 
 
 @pytest.mark.skipif(not fibers.available(), reason="needs g++")
+def test_kernels_start_early(monkeypatch):
+    """Kernels that wait for one kernel are started early; others, and other work, are not."""
+    def mixed(x):
+        y = jnp.cumsum(jnp.sort(x, 0), 0)  # a chain of kernels
+        z = lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, jnp.cumsum(c[1], 1)), (0, y))[1]
+        return jnp.sort(z, 1) @ y, jnp.cumsum(x.T, 0)
+
+    program, leaves = program_of(mixed, [normal(5, 5)])
+    with host_driver.host_gpu(monkeypatch) as (driver, device):
+        executable = host_driver.compiled(program, device)
+        for _ in range(3):
+            host_driver.run(executable, [a._data for a in leaves], device)
+        graph = next(g for g in driver.graphs.values() if g is not None)
+    alone = {i + 1 for i, needed in enumerate(graph.needed)
+             if len(needed) == 1 and {i + 1, *needed} <= graph.kernels}
+    assert graph.started_early and graph.started_early <= alone
+    for source in driver.sources:  # all kernels wait before they do anything else
+        wrapper = source.rsplit('extern "C"', 1)[1]
+        assert wrapper.split("{", 1)[1].lstrip().startswith("start();")
+
+
+@pytest.mark.skipif(not fibers.available(), reason="needs g++")
 def test_missing_edges_give_wrong_results(monkeypatch):
     """The test above would notice: without edges some order is wrong."""
     monkeypatch.setattr(graph_order._Memory, "at", lambda self, place: [])

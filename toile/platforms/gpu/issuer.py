@@ -194,7 +194,7 @@ class Issuer:
         """Issue the launches of a region, which do not depend on each other."""
         launch, launches = driver().launch, self.launches[id(step)]
         nodes: list[int] = []
-        needed, uses = ([], None) if order is None else order.wait(step, addresses)
+        needed, uses = ([], None) if order is None else order.wait(step, addresses, kernels=True)
         for n, x in enumerate(launches):
             if x.moves and all(addresses[a] == addresses[b] for a, b in x.moves):
                 continue
@@ -202,7 +202,7 @@ class Issuer:
             for i, buffer, offset in x.refs:
                 words[i] = addresses[buffer] + offset
             if order is not None and n:
-                order.wait_for(needed)
+                order.wait_for(needed, kernels=True)
             launch(x.function, x.blocks, x.threads, x.shared, stream, words)
             if order is not None:
                 nodes += order.last()

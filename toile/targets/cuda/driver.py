@@ -33,15 +33,21 @@ _CALLS = {"cuModuleLoadData": "PP", "cuModuleGetFunction": "PPP", "cuModuleUnloa
           "cuMemcpyDtoHAsync_v2": "PPNP", "cuGetErrorName": "iP", "cuGetErrorString": "iP",
           "cuDeviceGetCount": "P", "cuInit": "P", "cuDriverGetVersion": "P", "cuEventCreate": "PI",
           "cuEventDestroy_v2": "P", "cuEventRecordWithFlags": "PPI", "cuEventElapsedTime": "PPP",
-          "cuStreamWaitEvent": "PPI", "cuMemsetD8Async": "PBNP", "cuPointerGetAttribute": "PiP"}
+          "cuStreamWaitEvent": "PPI", "cuMemsetD8Async": "PBNP", "cuPointerGetAttribute": "PiP",
+          "cuGraphNodeGetType": "PP", "cuCtxGetDevice": "P", "cuDeviceGetAttribute": "Pii"}
 # Functions for conditional nodes, which older drivers lack.
 _LATER = {"cuGraphConditionalHandleCreate": "PPPII", "cuGraphAddNode_v2": "PPPPNP",
           "cuStreamGetCaptureInfo_v3": "PPPPPPP", "cuStreamBeginCaptureToGraph": "PPPPNI",
           "cuStreamUpdateCaptureDependencies_v2": "PPPNI", "cuStreamCreate": "PI",
           "cuCtxGetCurrent": "P"}
 _SINCE = (12040, 12080)  # first driver versions with IF and WHILE, and with SWITCH
-_CONDITIONAL = 13  # CU_GRAPH_NODE_TYPE_CONDITIONAL
+_KERNEL, _CONDITIONAL = 0, 13  # CU_GRAPH_NODE_TYPE_...
 _REPLACE = 1  # CU_STREAM_SET_CAPTURE_DEPENDENCIES
+# CUgraphEdgeData: CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC, port 0, and
+# CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC, a byte each.
+_EARLY = 1 | 1 << 16
+_CAPABILITY = 75  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
+_HOPPER = 9
 _NON_BLOCKING = 1  # streams: not ordered with the default one
 IF, WHILE, SWITCH = 0, 1, 2  # kinds of conditional nodes
 _EXTERNAL = 1  # of records: a node of the graph, not a dependency within the capture
@@ -94,6 +100,7 @@ class Driver:
         self._allowed: dict[int, int] = {}  # bytes of dynamic shared memory, by function
         self._allowing = threading.Lock()
         self._modules: dict[int, Any] = {}  # by function
+        self._generations: dict[int, int] = {}  # of GPUs, by number: their compute capability
 
     def _bind(self, found: Any, table: dict[str, str]) -> None:
         for name, types in table.items():
@@ -288,11 +295,33 @@ class Driver:
         found = _handles(count.value).from_address(nodes.value) if count.value else ()
         return tuple(found)
 
-    def wait_for_nodes(self, stream: int, nodes: Sequence[int]) -> None:
-        """Let the next work captured on a stream wait for these nodes, and for no others."""
+    def wait_for_nodes(self, stream: int, nodes: Sequence[int], early: bool = False) -> None:
+        """Let the next work captured on a stream wait for these nodes, and for no others.
+
+        early: it is a kernel that may be started before these kernels end, because it waits for
+        their end itself (see `modules`)."""
         held = _handles(len(nodes))(*nodes)
+        edges = (ctypes.c_uint64 * len(nodes))(*[_EARLY] * len(nodes)) if early else None
         self._do("cuStreamUpdateCaptureDependencies_v2", stream,
-                 ctypes.addressof(held) if nodes else None, None, len(nodes), _REPLACE)
+                 ctypes.addressof(held) if nodes else None,
+                 ctypes.addressof(edges) if edges else None, len(nodes), _REPLACE)
+
+    def is_kernel(self, node: int) -> bool:
+        """Whether a node of a graph is a kernel."""
+        found = ctypes.c_int()
+        self._do("cuGraphNodeGetType", node, ctypes.addressof(found))
+        return found.value == _KERNEL
+
+    def starts_early(self) -> bool:
+        """Whether kernels in a graph of the current device may be started before those that they
+        wait for end."""
+        device = ctypes.c_int()
+        self._do("cuCtxGetDevice", ctypes.addressof(device))
+        if device.value not in self._generations:
+            found = ctypes.c_int()
+            self._do("cuDeviceGetAttribute", ctypes.addressof(found), _CAPABILITY, device.value)
+            self._generations[device.value] = found.value
+        return self.conditionals >= 0 and self._generations[device.value] >= _HOPPER
 
     def condition(self, stream: int) -> int:
         """A new value for a conditional node of the graph being captured."""

@@ -45,10 +45,22 @@ _BOUNDS = """
 #endif
 """
 
+# A kernel may be started early, before those end whose results it reads or whose memory it
+# overwrites (see `GraphOrder`). It lets the next kernel start, and then waits for these itself.
+_START = """
+__device__ inline void start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+"""
+
 # One launch: the arguments are the words themselves.
 _ALONE = """
 extern "C" __global__ void __launch_bounds__(BOUNDS) kernel(
     const __grid_constant__ Words<%d> w) {
+  start();
   body(w.v, blockIdx.x);
 }
 """
@@ -57,6 +69,7 @@ extern "C" __global__ void __launch_bounds__(BOUNDS) kernel(
 _MANY = """
 extern "C" __global__ void __launch_bounds__(BOUNDS) kernel(
     const __grid_constant__ Words<%d> w) {
+  start();
   int low = 0, high = (int)w.v[0];
   while (high - low > 1) {
     int middle = (low + high) >> 1;
@@ -86,7 +99,7 @@ class Kernel(NamedTuple):
     def source(self) -> str:
         """The source that NVRTC compiles."""
         wrapper = _MANY if self.many else _ALONE
-        return PRELUDE + self.text + _BOUNDS + wrapper % self.room
+        return PRELUDE + self.text + _BOUNDS + _START + wrapper % self.room
 
 
 def threads_of(text: str) -> int:
