@@ -256,3 +256,27 @@ def test_remainders_of_float64():
     with toile.enable_x64():
         first = str(toile.explain(lambda x, y: x % y)(jnp.asarray(x), jnp.asarray(y)))
         assert "0 steps in Python" in first.splitlines()[0]
+
+
+def test_modulus_is_rounded_once():
+    """In complex64, of parts of all sizes; subnormal results may be rounded twice."""
+    z = ordinary(np.complex64, 40_000)
+    z = z[np.isfinite(z.real) & np.isfinite(z.imag)]
+    for x in (z, z.real + 1j * z.real, z.real * (1 + 2.0**-9 * 1j)):
+        x = x.astype(np.complex64)
+        expected = np.hypot(x.real.astype(np.float64), x.imag.astype(np.float64))
+        finite = expected <= np.finfo(np.float32).max
+        x, expected = x[finite], expected[finite]
+        got = run(elementwise.abs_.lower, x)
+        assert got.dtype == np.float32
+        distance = np.abs(got - expected) / np.spacing(expected.astype(np.float32))
+        normal = expected >= np.finfo(np.float32).tiny
+        assert distance[normal].max() < 0.50001 and distance[~normal].max(initial=0) <= 0.76
+
+
+def test_modulus_at_edges():
+    inf, nan = np.inf, np.nan
+    pairs = [(0, -0.0, 0), (nan, inf, inf), (-inf, nan, inf), (-inf, inf, inf), (1, -inf, inf),
+             (nan, 0, nan), (0, nan, nan), (3.4e38, 3.4e38, inf), (1e-45, 0, 1e-45)]
+    re, im, expected = (np.array(x, np.float32) for x in zip(*pairs, strict=True))
+    np.testing.assert_array_equal(run(elementwise.abs_.lower, numbers(re, im, "c8")), expected)

@@ -5,14 +5,17 @@ to the bit where arithmetic is exact, within units in the last place for functio
 """
 
 import ctypes
+import fractions
 import re
 
 import ml_dtypes
+import mpmath
 import numpy as np
 import pytest
 
 from tests.cases import noted
 from toile.compiler.scalar.builder import Unsupported
+from toile.compiler.scalar.mathematics import trigonometric
 from toile.engine import dtypes
 from toile.engine.avals import Aval
 from toile.primitives import (
@@ -350,6 +353,39 @@ def test_gelu_is_accurate():
 def test_large_arguments_of_sine():
     x = np.array([1e5, 1e10, 1e22, 3.4e38, 11.0, 355.0, 16367173.0 * 2.0**72], np.float32)
     check(run(lambda k, x: k.sin(x), x), np.sin(x.astype(np.float64)).astype(np.float32), 2)
+
+
+def hardest_angles():
+    """For each exponent, the float32 numbers that are closest to multiples of π/2."""
+    rng = np.random.default_rng(0)
+    for e in range(-23, 105):
+        turns = fractions.Fraction(int(mpmath.ldexp(1 / mpmath.pi, e + 301)), 2**300)
+        best = turns.limit_denominator(2**24 - 1).denominator
+        yield from (best * 2.0**e, *((best * m % 2**24) * 2.0**e for m in (3, 5, 7)))
+        yield from rng.integers(2**23, 2**24, 4) * 2.0**e
+
+
+@pytest.mark.parametrize("name", ["sin", "cos", "tan"])
+def test_angles_of_all_sizes(name):
+    """Reduced angles are exact enough next to multiples of π/2, and where the factors change."""
+    with mpmath.workprec(400):
+        x = np.array([*hardest_angles()], np.float32)
+        edges = np.float32(2.0) ** np.array(trigonometric._LARGE, np.float32)
+        x = np.concatenate([x, edges, np.nextafter(edges, np.float32(0))])
+        expected = np.array([float(getattr(mpmath, name)(float(v))) for v in x])
+    got = run(lambda k, x: getattr(k, name)(x), x)
+    distance = np.abs(got - expected) / np.spacing(np.abs(expected).astype(np.float32))
+    assert distance.max() <= (3.2 if name == "tan" else 1.6), x[distance.argmax()]
+
+
+def test_sine_does_not_depend_on_neighbors():
+    """Every element has the same bits in a vector, in a remainder and alone."""
+    x = samples(np.dtype("f4"), 1)
+    for code in (lambda k, x: k.sin(x),
+                 lambda k, x: k.mul(*trigonometric.sine_and_cosine(k, x))):
+        together = run(code, x).view(np.uint32)
+        apart = np.concatenate([run(code, x[i:i + 1]) for i in range(0, COUNT, 7)])
+        np.testing.assert_array_equal(together[::7], apart.view(np.uint32))
 
 
 def test_scalar_arguments():

@@ -8,6 +8,7 @@ one of three layouts and one of three ways to broadcast; TOILE_TEST_ALL=1 runs a
 
 import dataclasses
 import itertools
+from functools import partial
 
 import numpy as np
 import pytest
@@ -426,6 +427,24 @@ def test_moving_shapes(name, dtype):
             if shape in ((7, 5), (300, 257)):
                 compare_views(run, [x, i, y])
                 compare_broadcasts(run, [x, i, y])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+@pytest.mark.parametrize("axis", [0, 1, None])
+def test_extremes_of_nan_and_zeros(axis, dtype):
+    """A NaN of either sign, at any place, is the result; zeros and infinities are NumPy's."""
+    rng = np.random.default_rng(0)
+    places = range(0, 37 * 70, 61)
+    x = np.round(rng.standard_normal((len(places), 37, 70)) * 2).astype(np.float32)
+    x[:, :, ::9], x[:, ::5, 1:40] = -np.inf, -0.0
+    for i, place in enumerate(places):
+        x[i].reshape(-1)[place] = -np.nan if i % 2 else np.nan
+    with wide(dtype):
+        given = jnp.asarray(x).astype(dtype)
+        for ours, numpys in ((jnp.max, np.max), (jnp.min, np.min)):
+            got = toile.jit(toile.vmap(partial(ours, axis=axis)))(given)
+            want = numpys(x, axis=(1, 2) if axis is None else axis + 1)
+            np.testing.assert_array_equal(np.asarray(got, np.float32), want)
 
 
 def test_names_are_known():

@@ -132,3 +132,33 @@ def test_plain_computations_are_recognised():
     f = lambda x: toile.lax.reduce(x, 0.0, lambda a, b: b + a, (0,))
     assert "reduce_sum" in str(toile.make_jaxpr(f)(np.ones(3, np.float32)))
     assert float(f(np.ones(3, np.float32))) == 3.0
+
+
+@pytest.mark.parametrize("shape, axes", [
+    ((1,), (0,)), ((2, 3), (0,)), ((2, 3), (1,)), ((4, 7, 3), (1,)), ((11, 5), (0,)),
+    ((3, 6), (0, 1)), ((2, 5, 3, 4), (1, 3)), ((0, 3), (0,)), ((0, 3), (1,)), ((3, 2), ()),
+])
+def test_gradient_of_a_product(shape, axes):
+    """The products of all other elements, of lengths of all kinds, with zeros among them."""
+    x = np.random.RandomState(0).randn(*shape).astype(np.float32)
+    x.reshape(-1)[::5] = 0
+    others = np.ones(shape, np.float64)
+    for i in np.ndindex(shape):
+        place = tuple(slice(None) if a in axes else i[a] for a in range(len(shape)))
+        rest = x.astype(np.float64)
+        rest[i] = 1
+        others[i] = np.prod(rest[place])
+    f = lambda x: toile.numpy.prod(x, axis=axes)
+    for g in (toile.grad(lambda x: f(x).sum()), toile.jit(toile.grad(lambda x: f(x).sum()))):
+        np.testing.assert_allclose(g(x), others, rtol=1e-6)
+    dx = np.random.RandomState(1).randn(*shape).astype(np.float32)
+    dy = toile.jvp(f, (x,), (dx,))[1]
+    np.testing.assert_allclose(dy, (others * dx).sum(axes), rtol=1e-5, atol=1e-6)
+
+
+def test_a_small_cotangent_of_a_product():
+    """It is multiplied last, so that partial products do not become subnormal."""
+    x = np.array([1e-6] * 6 + [1e6] * 6, np.float32)
+    gradient = toile.jit(toile.grad(lambda x: toile.numpy.prod(x) * 1e-30))(x)
+    exact = np.prod(x.astype(np.float64)) / x.astype(np.float64) * 1e-30
+    np.testing.assert_allclose(gradient, exact, rtol=1e-6)

@@ -7,6 +7,7 @@ and other modules of `primitives`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -28,7 +29,6 @@ from toile.primitives.families import (
     accepts_text,
     add,
     broadcast_in_dim,
-    full_like,
     mul,
     reduce_sum,
     reshape,
@@ -161,22 +161,34 @@ class ReduceProd(Reduction):
         )
 
     def tangent(self, out: Any, x: Any, dx: Any) -> Any:
-        # Pairs (p, dp) multiply as (p q, p dq + q dp); fold them in a balanced tree.
-        p, dp = (_rows(v, self.axes) for v in (x, dx))
-        n = p.shape[0]
-        if n == 0:
-            return broadcast_in_dim(full_like(dx, 0), out.shape, ())
-        while n > 1:
-            half = n // 2
-            p0, p1 = slice_axis(p, 0, half, 0), slice_axis(p, half, 2 * half, 0)
-            d0, d1 = slice_axis(dp, 0, half, 0), slice_axis(dp, half, 2 * half, 0)
-            d = add(mul(p0, d1), mul(p1, d0))
-            q = mul(p0, p1)
-            if n % 2:
-                q = concatenate_all([q, slice_axis(p, n - 1, n, 0)], 0)
-                d = concatenate_all([d, slice_axis(dp, n - 1, n, 0)], 0)
-            p, dp, n = q, d, half + n % 2
-        return reshape(dp, out.shape)
+        # dx comes last: multiplied by a small cotangent, most products would be subnormal (slow).
+        if not x.size or math.prod([x.shape[a] for a in self.axes]) == 1:
+            return reduce_sum(dx, self.axes)
+        axis = self.axes[0] if len(self.axes) == 1 else 0
+        if len(self.axes) > 1:
+            x, dx = (_rows(v, self.axes) for v in (x, dx))
+        start, total = 0, None
+        for others in _others(x, axis):
+            stop = start + others.shape[axis]
+            term = reduce_sum(mul(slice_axis(dx, start, stop, axis), others), (axis,))
+            start, total = stop, term if total is None else add(total, term)
+        return total
+
+
+def _others(p: Any, axis: int) -> list[Any]:
+    """For each element, the product of all others along the axis, from a balanced tree; the parts
+    of one array."""
+    n, half = p.shape[axis], p.shape[axis] // 2
+    part = lambda x, start, stop: slice_axis(x, start, stop, axis)
+    left, right = part(p, 0, half), part(p, half, 2 * half)
+    if n == 2:
+        return [right, left]
+    last = [part(p, n - 1, n)] if n % 2 else []
+    product = concatenate_all([mul(left, right), *last], axis)
+    above = concatenate_all(_others(product, axis), axis)
+    both = part(above, 0, half)
+    last = [part(above, half, half + 1)] if last else []
+    return [mul(both, right), mul(both, left), *last]
 
 
 def _rows(x: Any, axes: tuple[int, ...]) -> Any:

@@ -20,7 +20,7 @@ body5:
   %v12 = load float, ptr %v11, align 4
   %v13 = select i1 %v10, float %v12, float %v4
   %v14 = load float, ptr %s1
-  %v15 = call float @llvm.maximum.f32(float %v14, float %v13)
+  %v15 = call nsz float @llvm.maximum.f32(float %v14, float %v13)
   store float %v15, ptr %s1
   %v16 = add nuw nsw i64 %i5, 1
   %v17 = icmp slt i64 %v16, %n1

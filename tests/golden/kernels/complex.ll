@@ -8,7 +8,7 @@ entry:
   %v6 = icmp slt i64 0, %n0
   br i1 %v6, label %body5, label %done5
 body5:
-  %i5 = phi i64 [ 0, %entry ], [ %v40, %body5 ]
+  %i5 = phi i64 [ 0, %entry ], [ %v62, %body5 ]
   %v7 = getelementptr inbounds { float, float }, ptr %p0, i64 %i5
   %v8 = load float, ptr %v7, align 4
   %v9 = getelementptr inbounds float, ptr %v7, i64 1
@@ -25,27 +25,49 @@ body5:
   %v20 = fadd float %v18, %v19
   %v21 = fadd float %v17, %v2
   %v22 = fadd float %v20, %v4
-  %v23 = fpext float %v21 to double
-  %v24 = fpext float %v22 to double
-  %v25 = call double @llvm.fabs.f64(double %v23)
-  %v26 = call double @llvm.fabs.f64(double %v24)
-  %v27 = fcmp ogt double %v25, %v26
-  %v28 = select i1 %v27, double %v25, double %v26
-  %v29 = fmul double %v26, %v26
-  %v30 = call double @llvm.fma.f64(double %v25, double %v25, double %v29)
-  %v31 = call double @llvm.sqrt.f64(double %v30)
-  %v32 = call double @llvm.fabs.f64(double %v23)
-  %v33 = fcmp oeq double %v32, 0x7FF0000000000000
-  %v34 = call double @llvm.fabs.f64(double %v24)
-  %v35 = fcmp oeq double %v34, 0x7FF0000000000000
-  %v36 = or i1 %v33, %v35
-  %v37 = select i1 %v36, double 0x7FF0000000000000, double %v31
-  %v38 = fptrunc double %v37 to float
-  %v39 = getelementptr inbounds float, ptr %p2, i64 %i5
-  store float %v38, ptr %v39, align 4
-  %v40 = add nuw nsw i64 %i5, 1
-  %v41 = icmp slt i64 %v40, %n0
-  br i1 %v41, label %body5, label %done5, !llvm.loop !0
+  %v23 = call float @llvm.fabs.f32(float %v21)
+  %v24 = call float @llvm.fabs.f32(float %v22)
+  %v25 = fcmp oeq float %v23, 0x7FF0000000000000
+  %v26 = fcmp oeq float %v24, 0x7FF0000000000000
+  %v27 = or i1 %v25, %v26
+  %v28 = fcmp olt float %v23, %v24
+  %v29 = select i1 %v28, float %v24, float %v23
+  %v30 = select i1 %v28, float %v23, float %v24
+  %v31 = fcmp oge float %v29, 0x43B0000000000000
+  %v32 = fcmp olt float %v29, 0x3D70000000000000
+  %v33 = select i1 %v32, float 0x4630000000000000, float 0x3FF0000000000000
+  %v34 = select i1 %v31, float 0x39B0000000000000, float %v33
+  %v35 = select i1 %v32, float 0x39B0000000000000, float 0x3FF0000000000000
+  %v36 = select i1 %v31, float 0x4630000000000000, float %v35
+  %v37 = fmul float %v29, %v34
+  %v38 = fmul float %v30, %v34
+  %v39 = call float @llvm.fma.f32(float %v37, float %v37, float 0x8000000000000000)
+  %v40 = call float @llvm.fma.f32(float %v38, float %v38, float 0x8000000000000000)
+  %v41 = fadd float %v39, %v40
+  %v42 = fneg float %v39
+  %v43 = call float @llvm.fma.f32(float %v37, float %v37, float %v42)
+  %v44 = fneg float %v40
+  %v45 = call float @llvm.fma.f32(float %v38, float %v38, float %v44)
+  %v46 = fadd float %v43, %v45
+  %v47 = fsub float %v41, %v39
+  %v48 = fsub float %v40, %v47
+  %v49 = fadd float %v46, %v48
+  %v50 = call float @llvm.sqrt.f32(float %v41)
+  %v51 = fneg float %v50
+  %v52 = call float @llvm.fma.f32(float %v51, float %v50, float %v41)
+  %v53 = fadd float %v52, %v49
+  %v54 = fadd float %v50, %v50
+  %v55 = fdiv float %v53, %v54
+  %v56 = fadd float %v50, %v55
+  %v57 = fmul float %v56, %v36
+  %v58 = fcmp oeq float %v41, 0x0000000000000000
+  %v59 = select i1 %v58, float 0x0000000000000000, float %v57
+  %v60 = select i1 %v27, float 0x7FF0000000000000, float %v59
+  %v61 = getelementptr inbounds float, ptr %p2, i64 %i5
+  store float %v60, ptr %v61, align 4
+  %v62 = add nuw nsw i64 %i5, 1
+  %v63 = icmp slt i64 %v62, %n0
+  br i1 %v63, label %body5, label %done5, !llvm.loop !0
 done5:
   ret void
 }

@@ -36,7 +36,7 @@ body12:
   %v21 = fmul float %v5, %v18
   %v22 = fneg float %v21
   %v23 = load float, ptr %s6
-  %v24 = call float @llvm.maximum.f32(float %v23, float %v20)
+  %v24 = call nsz float @llvm.maximum.f32(float %v23, float %v20)
   store float %v24, ptr %s6
   %v25 = load float, ptr %s7
   %v26 = fadd reassoc float %v25, %v22
@@ -47,7 +47,7 @@ body12:
 done12:
   %v29 = load float, ptr %s1
   %v30 = load float, ptr %s6
-  %v31 = call float @llvm.maximum.f32(float %v29, float %v30)
+  %v31 = call nsz float @llvm.maximum.f32(float %v29, float %v30)
   store float %v31, ptr %s1
   %v32 = load float, ptr %s2
   %v33 = load float, ptr %s7

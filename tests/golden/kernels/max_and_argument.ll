@@ -11,7 +11,7 @@ body2:
   %v4 = getelementptr inbounds float, ptr %p0, i64 %i2
   %v5 = load float, ptr %v4, align 4
   %v6 = load float, ptr %s1
-  %v7 = call float @llvm.maximum.f32(float %v6, float %v5)
+  %v7 = call nsz float @llvm.maximum.f32(float %v6, float %v5)
   store float %v7, ptr %s1
   %v8 = add nuw nsw i64 %i2, 1
   %v9 = icmp slt i64 %v8, %n1

@@ -216,6 +216,12 @@ class Scalars(TextBuilder):
         operands = ", ".join(f"{type} {x.name}" for x in xs)
         return self._value(f"call {type} @llvm.{name}.{suffix}({operands})", xs[0].dtype)
 
+    def extreme(self, name: str, x: Value, y: Value) -> Value:
+        """The "max" or "min" of two floats: NaN if either is; of 0 and -0, either."""
+        type = self.type_of(x.dtype)
+        function = f"@llvm.{name}imum.{self.overload(x.dtype)}"
+        return self._value(f"call nsz {type} {function}({type} {x.name}, {type} {y.name})", x.dtype)
+
     def binary(self, name: str, x: Value, y: Value) -> Value:
         type, k = self.type_of(x.dtype), kind(x.dtype)
         if k == "f":

@@ -36,10 +36,36 @@ def _modulus(k: Arithmetic, re: Value, im: Value, narrow: bool) -> Value:
     return k.select(endless, INFINITY, size)
 
 
+def _modulus_single(k: Arithmetic, re: Value, im: Value) -> Value:
+    """sqrt(re² + im²) of float32 numbers: a root r, and a step of Newton's method.
+
+    It takes half the time of a root in float64 and is almost as exact: (a² + b² - r²) / 2r is added
+    to r, where a² + b² is a sum s and what the squares and the sum lost. Squares are written as
+    fused steps, since contracted with the sum they would lose something else."""
+    a, b = k.abs(re), k.abs(im)
+    endless = k.or_(k.eq(a, INFINITY), k.eq(b, INFINITY))
+    steep = k.lt(a, b)
+    a, b = k.select(steep, b, a), k.select(steep, a, b)
+    large, small = k.ge(a, 2.0**60), k.lt(a, 2.0**-40)
+    scale, back = (
+        k.select(large, down, k.select(small, up, k.constant(1.0, FLOAT32)))
+        for down, up in ((2.0**-100, 2.0**100), (2.0**100, 2.0**-100))
+    )
+    a, b = k.mul(a, scale), k.mul(b, scale)
+    p, q = k.fma(a, a, -0.0), k.fma(b, b, -0.0)
+    s = k.add(p, q)
+    lost = k.add(k.fma(a, a, k.neg(p)), k.fma(b, b, k.neg(q)))
+    lost = k.add(lost, k.sub(q, k.sub(s, p)))
+    r = k.sqrt(s)
+    rest = k.add(k.fma(k.neg(r), r, s), lost)
+    size = k.mul(k.add(r, k.div(rest, k.add(r, r))), back)
+    return k.select(endless, INFINITY, k.select(k.eq(s, 0.0), 0.0, size))
+
+
 def modulus(k: Arithmetic, z: Value) -> Value:
     """|z|."""
-    re, im, dtype = _widened(k, z)
-    return k.convert(_modulus(k, re, im, dtype == FLOAT32), dtype)
+    re, im = k.parts(z)
+    return _modulus_single(k, re, im) if re.dtype == FLOAT32 else _modulus(k, re, im, False)
 
 
 def sign(k: Arithmetic, z: Value) -> Value:

@@ -1,14 +1,14 @@
 """Sine, cosine and tangent, and their inverses.
 
-Arguments of any size are reduced with a table: x = m 2**e with an integer m, and the table holds
-2**e modulo 2π, so that m times its entry has the same sine and few digits before the point. This is
-exact enough for all arguments; large ones need neither a branch nor a second path.
+Arguments of any size are reduced without a branch. In float32, x times 2/π is the number of quarter
+turns, and large x are multiplied by 2/π without its leading digits, which only count whole turns.
+In float64, x = m 2**e with an integer m, and a table holds 2**e modulo 2π, so that m times its
+entry has the same sine and few digits before the point.
 """
 
 from __future__ import annotations
 
 import functools
-import math
 from decimal import Decimal, localcontext
 from typing import Any
 
@@ -38,6 +38,7 @@ _COS = {
               -1.38888888888741095749e-03, 4.16666666666666019037e-02),
 }
 _TWO_OVER_PI = 0.6366197723675814
+_LARGE = (45, 66, 87, 107)  # float32 numbers are large from these powers of 2 on
 _HALF_PI = (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591833e-33)  # in three parts
 
 
@@ -59,15 +60,9 @@ def _pi(digits: int) -> Decimal:
         return 16 * arctan(5) - 4 * arctan(239)
 
 
-def _cut(value: float, bits: int) -> float:
-    """A double truncated to its first bits."""
-    mantissa, exponent = math.frexp(value)
-    return math.ldexp(math.trunc(math.ldexp(mantissa, bits)), exponent - bits)
-
-
 @functools.cache
-def _powers(first: int, count: int, bits: tuple[int, ...]) -> tuple[float, ...]:
-    """2**e modulo 2π, in [-π, π], for `count` exponents from `first`, as doubles of `bits`."""
+def _powers(first: int, count: int) -> tuple[float, ...]:
+    """2**e modulo 2π, in [-π, π], for `count` exponents from `first`, as three doubles each."""
     with localcontext() as context:
         context.prec = 400 + 60
         two_pi = 2 * _pi(400)
@@ -76,8 +71,8 @@ def _powers(first: int, count: int, bits: tuple[int, ...]) -> tuple[float, ...]:
         for _ in range(count):
             value %= two_pi
             rest = value if 2 * value < two_pi else value - two_pi
-            for n in bits:
-                out.append(_cut(float(rest), n))
+            for _ in range(3):
+                out.append(float(rest))
                 rest -= Decimal(out[-1])
             value *= 2
     return tuple(out)
@@ -90,21 +85,43 @@ def _quadrants(k: Arithmetic, p: Value) -> tuple[Value, Value]:
     return k.sub(shifted, magic), k.convert(k.bitcast(shifted, INT64), INT32)
 
 
+@functools.cache
+def _turn_factors() -> tuple[tuple[float, float], ...]:
+    """2/π in two doubles, without multiples of 4 in its product with a float32 of at least 2**e.
+
+    Such a float32 is a multiple of 2**(e - 23), so multiples of 2**(25 - e) may be left out of 2/π.
+    The rest, at most half of that, is the pair for e = 0 (which leaves out nothing) and _LARGE."""
+    with localcontext() as context:
+        context.prec = 120
+        pairs = []
+        for e in (0, *_LARGE):
+            value, step = 2 / _pi(120), Decimal(2) ** (25 - e)
+            if e:
+                value -= step * (value / step).to_integral_value()
+            high = float(value)
+            pairs.append((high, float(value - Decimal(high))))
+    return tuple(pairs)
+
+
 def _reduced_single(k: Arithmetic, x: Value) -> tuple[Value, Value]:
-    """|x| modulo π/2 as a float32 in [-π/4, π/4], and the quarter turns removed."""
-    bits = k.bitcast(x, INT32)
-    exponent = k.and_(k.shift_right_logical(bits, 23), 0xFF)
-    # Exponent 0: subnormal numbers, which have no hidden bit. Exponent 255: infinities and NaN.
-    table = (2.0**-149, 0.0, *_powers(-149, 254, (29, 53)), NAN, NAN)
-    index = k.shift_left(exponent, 1)
-    hidden = k.shift_left(k.minimum(exponent, 1), 23)
-    m = k.convert(k.or_(k.and_(bits, 0x7FFFFF), hidden), FLOAT64)
-    p = k.mul(m, k.lookup("turns", table, index))  # exact: 24 bits times 29
-    rest = k.mul(m, k.lookup("turns", table, k.or_(index, 1)))
-    n, quadrant = _quadrants(k, k.add(p, rest))
-    r = k.fma(n, -_HALF_PI[0], p)  # exact
-    r = k.add(r, k.fma(n, -_HALF_PI[1], rest))
-    return k.convert(r, FLOAT32), quadrant
+    """|x| modulo π/2 as a float32 in [-π/4, π/4], and the quarter turns removed.
+
+    The quarter turns x 2/π stay below 2**46, because large x have factors of their own. Their
+    nearest integer n is therefore off by at most 2**-9, and x 2/π - n is a fused step whose result
+    is much smaller than one: an error of 2**-63, where the least distance of a float32 from a
+    multiple of π/2 is above 2**-30."""
+    x = k.abs(x)
+    (high, low), *others = _turn_factors()
+    first, second = k.constant(high, FLOAT64), k.constant(low, FLOAT64)
+    for e, (high, low) in zip(_LARGE, others, strict=True):
+        large = k.ge(x, 2.0**e)
+        first, second = k.select(large, high, first), k.select(large, low, second)
+    wide, magic = k.convert(x, FLOAT64), FORMS[FLOAT64].magic
+    shifted = k.fma(wide, first, magic)
+    n = k.sub(shifted, magic)
+    turns = k.fma(wide, second, k.fma(wide, first, k.neg(n)))
+    quadrant = k.convert(k.bitcast(shifted, INT64), INT32)
+    return k.convert(k.mul(turns, _HALF_PI[0]), FLOAT32), quadrant
 
 
 def _two_sum(k: Arithmetic, a: Value, b: Value) -> tuple[Value, Value]:
@@ -128,7 +145,7 @@ def _reduced_double(k: Arithmetic, x: Value) -> tuple[Value, Value, Value]:
     bits = k.and_(k.bitcast(x, INT64), 0x7FFFFFFFFFFFFFFF)
     exponent = k.convert(k.shift_right_logical(bits, 52), INT32)
     index = k.sub(k.minimum(k.maximum(exponent, 1022), 2046), 1022)
-    table = _powers(_FIRST, 1025 + 26, (53, 53, 53))
+    table = _powers(_FIRST, 1025 + 26)
     base = k.mul(index, 3)
     small, large = (
         [k.lookup("turns64", table, k.add(base, 3 * shift + i)) for i in range(3)]
@@ -167,14 +184,15 @@ def _sine_cosine(k: Arithmetic, x: Value) -> tuple[Value, Value, Value]:
     else:
         r, low, quadrant = _reduced_double(k, x)
     z = k.mul(r, r)
-    odd = k.mul(k.mul(z, r), k.pairwise(z, _SIN[x.dtype]))
+    cube, polynomial = k.mul(z, r), k.pairwise(z, _SIN[x.dtype])
     square = k.mul(z, z)
-    half = k.mul(z, 0.5)
-    head = k.sub(1.0, half)
-    even = k.fma(square, k.pairwise(z, _COS[x.dtype]), k.sub(k.sub(1.0, head), half))
-    if low is not None:  # sin(r + l) = sin r + l cos r, cos(r + l) = cos r - l sin r
-        odd = k.add(odd, k.fma(k.neg(half), low, low))
-        even = k.fma(k.neg(r), low, even)
+    head = k.fma(z, -0.5, 1.0)
+    even = k.fma(square, k.pairwise(z, _COS[x.dtype]), k.fma(z, -0.5, k.sub(1.0, head)))
+    if low is None:
+        return k.fma(cube, polynomial, r), k.add(head, even), quadrant
+    # sin(r + l) = sin r + l cos r, cos(r + l) = cos r - l sin r
+    odd = k.fma(cube, polynomial, k.fma(k.mul(z, -0.5), low, low))
+    even = k.fma(k.neg(r), low, even)
     return k.add(r, odd), k.add(head, even), quadrant
 
 
