@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 
 import toile
-import toile.numpy
+import toile.numpy as jnp
 from tests.golden.recorded import CORNERS
 from tests.quick_jax import OPTIONS
+from toile import lax
 
 JAX = SimpleNamespace(jax=jax, jnp=jax.numpy, lax=jax.lax)
-TOILE = SimpleNamespace(jax=toile, jnp=toile.numpy, lax=toile.lax)
+TOILE = SimpleNamespace(jax=toile, jnp=jnp, lax=lax)
 
 W = (np.arange(9).reshape(3, 3) / 10).astype("f4")
 X = np.linspace(0.1, 1, 3).astype("f4")
@@ -380,3 +381,43 @@ def test_donated_arrays_are_deleted():
 def test_creation_is_staged():
     out = toile.eval_shape(lambda: toile.numpy.zeros((10**6, 10**6)))
     assert out.shape == (10**6, 10**6)
+
+
+def decomposed(x):
+    return lax.cond(x[0, 0] > 0, lambda x: jnp.linalg.svd(x)[1].sum(), lambda x: x.sum(), x)
+
+
+def iterated(x):
+    double = lambda i, x: jnp.sin(x) * 2
+    return lax.cond(x[0, 0] > 0, lambda x: lax.fori_loop(0, 3, double, x).sum(),
+                    lambda x: (x * x).sum(), x)
+
+
+def determinant(x):
+    return jnp.linalg.det(x @ jnp.diag(jnp.array([0, 1, 1, 1.0]) + (x[0, 0] > 0)))
+
+
+@pytest.mark.parametrize("signs", [(1, 1, 1), (1, -1, 1), (-1, -1, -1)], ids=str)
+@pytest.mark.parametrize("fun", [decomposed, iterated, determinant])
+def test_long_branches_run_if_an_example_takes_them(fun, signs):
+    """A mapped choice gives each example what it gets alone, in all compositions."""
+    rows = np.random.RandomState(1).rand(3, 4, 4).astype("f4")
+    rows[:, 0, 0] *= signs
+    slope = toile.grad(fun)
+    twice = lambda x, dx: toile.jvp(slope, (x,), (dx,))[1]
+    for f, args in ((fun, (rows,)), (slope, (rows,)), (twice, (rows, rows[::-1]))):
+        wanted = np.stack([f(*xs) for xs in zip(*args, strict=True)])
+        for made in (toile.vmap(f), toile.jit(toile.vmap(f))):
+            np.testing.assert_allclose(made(*args), wanted, rtol=2e-4, atol=2e-5)
+        nested = toile.vmap(toile.vmap(f))(*(a[:, None] for a in args))
+        np.testing.assert_allclose(nested[:, 0], wanted, rtol=2e-4, atol=2e-5)
+
+
+def test_long_branches_are_not_run_in_vain():
+    operations = lambda f, x: [e.op.name for e in toile.make_jaxpr(f)(x).jaxpr.equations]
+    x = np.ones((3, 4, 4), "f4")
+    assert "svd" not in operations(toile.vmap(decomposed), x)
+    assert "svd" not in operations(toile.vmap(toile.grad(determinant)), x)
+    assert not {"while", "scan"} & {*operations(toile.vmap(iterated), x)}
+    assert "cond" not in operations(toile.vmap(lambda x: lax.cond(
+        x[0, 0] > 0, jnp.sin, jnp.cos, x)), x)

@@ -1,5 +1,6 @@
 """Convolutions as kernels: all layouts, strides, dilations, groups, dtypes, as NumPy does them."""
 
+from dataclasses import replace
 from random import Random
 
 import ml_dtypes
@@ -11,7 +12,7 @@ import toile.numpy as jnp
 from tests.compiler.fake_plan import FakePlan, lowered
 from toile import lax
 from toile.kernels.convolution import cpu as convolution
-from toile.kernels.convolution.cpu import indirect, outer
+from toile.kernels.convolution.cpu import indirect, outer, sliding
 from toile.primitives.conv import ConvDimensionNumbers, ConvGeneralDilated
 from toile.targets.llvm import native
 
@@ -76,7 +77,7 @@ def test_layouts_groups_and_windows(layout, groups):
         check(op, x, w)
 
 
-def random_case(random):
+def random_case(random, inner=((1, 2, 3, 7, 8, 9), (1, 2, 5, 8, 17))):
     """Any convolution: an operation, its batch, groups, spatial extents and kernel."""
     rank = random.choice([1, 2, 2, 3])
     spec = lambda: tuple(random.sample(range(rank + 2), rank + 2))
@@ -87,7 +88,7 @@ def random_case(random):
         each(1, 1, 2, 3), each(1, 1, 2), ConvDimensionNumbers(spec(), spec(), spec()),
         groups, batches,
     )  # fmt: skip
-    inner = random.choice([1, 2, 3, 7, 8, 9]), random.choice([1, 2, 5, 8, 17])
+    inner = map(random.choice, inner)
     batch = random.choice([1, 2, 5])
     return op, batch, (groups, *inner, batches), each(*range(1, 8)), each(1, 2, 3, 5)
 
@@ -102,6 +103,53 @@ def test_random_convolutions():
             check(op, x, w, random.choice([1, 2, 5]))
             count += 1
     assert count > 200
+
+
+def test_random_convolutions_of_single_channels(monkeypatch):
+    """Short rows and blocks, to cover all cases of the method for long rows."""
+    monkeypatch.setattr(sliding, "_LONG", 1)
+    monkeypatch.setattr(sliding, "_BLOCK", 6)
+    random, methods = Random(6), []
+    for seed in range(400):
+        op, batch, groups, spatial, kernel = random_case(random, ((1, 1, 3), (1,)))
+        if seed % 2:
+            spatial, kernel = kernel, spatial
+        op = replace(op, lhs_dilation=(1,) * len(spatial))
+        x, w = operands(op, batch, groups, spatial, kernel, seed=seed)
+        shape = op.out_shape(x.shape, w.shape)
+        if 0 not in shape:
+            check(op, x, w, random.choice([1, 2, 5]))
+            notes = launched(op, x, w, np.zeros(shape, x.dtype))
+            methods.append(next((n for n in notes if n in ("product", "dot")), None))
+    assert min(map(methods.count, ("product", "dot"))) >= 15
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+def test_long_rows_of_single_channels(dtype):
+    """Convolutions of signals and of images with one channel, and gradients of their kernels."""
+    dtype = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    rows = ConvDimensionNumbers((0, 1, 2), (0, 1, 2), (0, 1, 2))
+    slope = ConvDimensionNumbers((1, 0, 2), (1, 0, 2), (1, 0, 2))
+    for spec, groups, spatial, kernel, note in (
+        (rows, (1, 1, 1, 1), (5000,), (65,), "product"),
+        (slope, (1, 1, 1, 1), (9500,), (9500,), "dot"),
+        (rows, (1, 1, 1, 3), (300,), (65,), "product"), (rows, (3, 1, 1, 1), (300,), (290,), "dot"),
+        (LAYOUTS["NCHW"], (1, 2, 1, 1), (70, 80), (3, 3), "product"),
+        (LAYOUTS["gradient NCHW"], (1, 1, 1, 1), (70, 80), (70, 80), "dot"),
+    ):  # fmt: skip
+        ones = (1,) * len(spatial)
+        op = ConvGeneralDilated(ones, ((2, 2),) * len(spatial), ones, ones, spec, groups[0],
+                                groups[3])
+        x, w = operands(op, 1, groups, spatial, kernel, dtype)
+        check(op, x, w)
+        assert note in launched(op, x, w, np.zeros(op.out_shape(x.shape, w.shape), dtype))
+
+
+def launched(op, x, w, out):
+    """The names of the launches of a convolution."""
+    plan = FakePlan()
+    assert convolution.lower(op, [plan.operand(x), plan.operand(w)], [plan.operand(out)], plan)
+    return [launch.note for stage in plan.stages for launch in stage]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
@@ -161,6 +209,11 @@ def test_nan_and_infinity_stay_where_they_are():
         (found,) = lowered(convolution.lower, op, [x, w], [(expected.shape, expected.dtype)])
         assert (np.isnan(found) == np.isnan(expected)).all()
         assert (np.isinf(found) == np.isinf(expected)).all()
+    op = ConvGeneralDilated((1,), ((0, -9),), (1,), (1,), ConvDimensionNumbers(*[(0, 1, 2)] * 3))
+    x, w = operands(op, 1, (1, 1, 1, 1), (9020,), (9007,))
+    x[0, 0, 9009] = np.nan  # in the sums of some of the last of 5 positions
+    (found,) = lowered(convolution.lower, op, [x, w], [((1, 1, 5), x.dtype)])
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(op.eager(np, x, w)))
 
 
 def test_long_sums_are_split_and_deterministic():
@@ -179,10 +232,7 @@ def test_strided_operands_are_not_copied():
     x, w = operands(op, 2, (1, 12, 16, 1), (14, 14), (3, 3))
     x, w = x[:, ::2, 1::3], w[::-1, ::-1]
     check(op, x, w)
-    plan = FakePlan()
-    out = np.zeros((2, 7, 5, 16), np.float32)
-    assert convolution.lower(op, [plan.operand(x), plan.operand(w)], [plan.operand(out)], plan)
-    notes = [launch.note for stage in plan.stages for launch in stage]
+    notes = launched(op, x, w, np.zeros((2, 7, 5, 16), np.float32))
     assert notes == ["zeros for padding", "pack kernels", "convolution"]
 
 

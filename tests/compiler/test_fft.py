@@ -16,9 +16,10 @@ from toile.platforms.cpu.target import Target
 
 pytestmark = pytest.mark.cpu
 FFTS = {"fft": np.fft.fft, "ifft": np.fft.ifft, "rfft": np.fft.rfft, "irfft": np.fft.irfft}
-# One pass and several of each radix; lengths that are divided; primes, which are convolutions.
-LENGTHS = (1, 2, 3, 4, 7, 8, 11, 12, 13, 17, 30, 45, 64, 97, 128, 210, 256, 509, 512, 1000, 1155,
-           4096, 4099, 20480)  # fmt: skip
+# One pass and several of each radix, large ones too; lengths that are divided; large primes, which
+# are convolutions.
+LENGTHS = (1, 2, 3, 4, 7, 8, 11, 12, 13, 17, 30, 45, 64, 97, 128, 146, 210, 256, 509, 511, 512,
+           1000, 1155, 1271, 4096, 4099, 20480)  # fmt: skip
 BATCHES = (1, 5, 16, 35)  # fewer signals than lanes, as many, and more
 RNG = np.random.default_rng(0)
 

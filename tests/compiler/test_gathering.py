@@ -278,6 +278,21 @@ def test_nan_and_negative_zero():
         agree(put, jnp.asarray(x), i, u, check=close)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("how", ["min", "max"])
+def test_extrema_of_rows_with_nan(how, dtype):
+    """Updates and elements with NaN and infinities, for single elements and for dense rows."""
+    special = np.array([np.nan, np.inf, -np.inf, -1.5, 0.0, 2.0])
+    rng = np.random.default_rng(0)
+    x, u = (rng.choice(special, (n, 37)).astype(np.dtype(getattr(ml_dtypes, dtype, dtype)))
+            for n in (5, 60))
+    i = rng.integers(0, 5, 60).astype(np.int32)
+    put = lambda x, i, u: getattr(x.at[i], how)(u)
+    with toile.enable_x64(dtype == "float64"):
+        agree(put, jnp.asarray(x), i, u, check=close)
+        agree(put, jnp.asarray(x[:, 0]), i, u[:, 0], check=close)
+
+
 def test_what_is_declined():
     op = Scatter("mul", ScatterDimensionNumbers((), (0,), (0,)))
     given = [values((3,), np.complex64), np.array([[1]]), values((1,), np.complex64)]

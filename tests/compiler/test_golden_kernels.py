@@ -94,13 +94,13 @@ PROGRAMS = {
 
 def kernel_texts(f, *shapes) -> str:
     """The loop nests of a function, one after the other, each once."""
-    x86, scalars._X86 = scalars._X86, False
+    x86, scalars.X86 = scalars.X86, False
     nests.text.cache_clear()
     try:
         program = optimize(toile.make_jaxpr(f)(*shapes).jaxpr)
         plan = planned(program, Target(2))
     finally:
-        scalars._X86 = x86
+        scalars.X86 = x86
         nests.text.cache_clear()
     launches = [x for s in plan.all_steps() if isinstance(s, Region) for x in s.launches]
     texts = dict.fromkeys((x.note, x.text) for x in launches if x.note in KINDS)

@@ -429,7 +429,7 @@ def compiled_for(name, text):
 def test_no_calls_and_vectors(name, dtype, monkeypatch):
     """Loops become vector code that calls nothing but the intrinsics of instructions, and vector
     functions of the same module."""
-    monkeypatch.setattr(scalars, "_X86", name == "x86_64")
+    monkeypatch.setattr(scalars, "X86", name == "x86_64")
     ops = [op for op in (*ELEMENTWISE, *GAMMA, *ITERATED)
            if "f" in op.accepts and not lacks_code(op, dtype)]
     if dtype == np.float16:  # its functions are those of float32

@@ -113,6 +113,23 @@ def test_orthogonal_decompositions(m, n, batch, dtype):
             close(eig, bad)
 
 
+@pytest.mark.parametrize("lower", [False, True])
+def test_vectors_that_nothing_reads_are_not_computed(dtype, lower):
+    x = matrices((3,), 9, dtype, "definite").at[1, 0, 0].set(jnp.nan)
+    eigh = partial(linalg.eigh, lower=lower, symmetrize_input=False)
+    for decomposed in (eigh, linalg.svd, partial(linalg.svd, full_matrices=False)):
+        place = 1  # of the values
+        values = lambda x: decomposed(x)[place]  # noqa: B023
+        close(values, x)
+        close(lambda xs: lax.map(values, xs) * 2, x)  # noqa: B023
+        close(lambda x: decomposed(x)[1 - place], x)  # noqa: B023
+        with toile.threads(1):
+            all_memory, memory = (toile.explain(f)(x).memory for f in (decomposed, values))
+        assert memory.peak < all_memory.peak
+    unread = lambda x: (jnp.linalg.eigh(x)[0], jnp.linalg.eigh(x)[1][..., :0])
+    close(unread, x)
+
+
 def test_one_matrix_that_fails_does_not_spoil_the_others():
     xs = matrices((9,), 6, "float32", "definite")
     for f in (cholesky, partial(linalg.svd, full_matrices=False), linalg.eigh, linalg.eig):

@@ -1,4 +1,4 @@
-"""Padding and gathers of rows inside loop nests: values on both devices, and what is stored."""
+"""Padding and gathers inside loop nests: values on both devices, and what is stored."""
 
 import ml_dtypes
 import numpy as np
@@ -14,6 +14,7 @@ from toile.compiler.ir.steps import Region
 from toile.compiler.plan.fuse import fuse
 from toile.kernels.nest.cpu import can_fuse
 from toile.platforms.gpu.target import TARGET
+from toile.scipy.ndimage import map_coordinates
 
 RANDOM = np.random.default_rng(0)
 ROWS, MANY = 23, 60
@@ -101,6 +102,36 @@ def test_gathers(name, mode, ids, run):
 def test_dtypes(name, mode, dtype, run):
     with toile.enable_x64(dtype == "float64"):
         check(run, gathers(mode)[name], (table(dtype), IDS["also outside"], table(dtype, MANY)))
+
+
+def of_elements(mode):
+    """Programs of elements of x, which has one axis, at ids."""
+    return {
+        "a map": lambda x, ids: taken(x, ids, mode) * 2 + 1,
+        "at computed places": lambda x, ids: taken(x, ids // 2 + 1, mode) - taken(x, ids, mode),
+        "of elements": lambda x, ids: taken(x, taken(ids.ravel(), ids, "clip"), mode) * 3,
+        "sums": lambda x, ids: (taken(x, ids, mode) * 2).sum(-1),
+        "normalized": lambda x, ids: (lambda t: t - t.max(-1, keepdims=True))(taken(x, ids, mode)),
+        "of a computed array": lambda x, ids: taken(x * 2, ids, mode) + 1,
+    }
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "bool"])
+@pytest.mark.parametrize("ids", IDS)
+@pytest.mark.parametrize("mode", ["fill", "clip"])
+def test_elements(mode, ids, dtype, run):
+    for name, fun in of_elements(mode).items():
+        if dtype != "bool" or name == "a map":
+            check(run, fun, (table(dtype)[:, 0].copy(), IDS[ids]))
+
+
+def test_interpolation_is_one_kernel():
+    """Elements between which a kernel interpolates are not stored."""
+    x, y = table("float32", 20), table("float32", 300)
+    for fun in (lambda x, y: map_coordinates(x, [y + 8, y * 2 + 7], 1),
+                lambda x, y: map_coordinates(x, [y + 8, y * 2 + 7], 1, "mirror").sum(-1)):
+        (kernel,) = toile.explain(fun)(x, y).kernels
+        assert kernel.operations.count("gather") == 4 and kernel.kind in ("map", "row")
 
 
 CONFIGS = {

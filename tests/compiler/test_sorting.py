@@ -92,6 +92,16 @@ def test_top_k(dtype):
             check(lower_top_k, TopK(1, axis), [x[::-1]])
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int8])
+@pytest.mark.parametrize("k", [24, 25, 40, 249, 250, 999, 1000])
+def test_many_of_a_long_row(k, dtype):
+    """Elements that may be among the best are sorted several times, in the worst case often."""
+    x = data((3, 1000), dtype)
+    rows = np.sort(x.astype(np.float64), 1).astype(dtype)
+    for given in (x, rows, rows[:, ::-1], np.zeros_like(x), x.T[:, ::2].T):
+        check(lower_top_k, TopK(min(k, given.shape[1]), 1), [given])
+
+
 @pytest.mark.parametrize("dtype", REAL)
 def test_arg_extrema(dtype):
     for shape in [*SHAPES, (5, 16), (5, 48), (31, 33)]:
@@ -119,7 +129,8 @@ def test_threads_do_not_show():
     for threads in (1, 2, 8):
         check(lower, Sort(1), [x], threads)
         check(lower, Sort(0), [x, np.indices(x.shape, np.int32)[0]], threads)
-        check(lower_top_k, TopK(7, 1), [x], threads)
+        for k in (7, 50):
+            check(lower_top_k, TopK(k, 1), [x], threads)
 
 
 def test_what_is_declined():

@@ -1,7 +1,8 @@
 """cond and switch: one of several Programs, chosen by an index.
 
 The first operand is an int32 scalar, clamped to the indices of the branches. A mapped index runs
-every branch and selects. This module may import control.call and the modules below it.
+every branch and selects; a branch with loops or matrix decompositions runs only if an example takes
+it. This module may import control.call and the modules below it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,14 @@ from typing import Any
 import numpy as np
 
 from toile.control import division
-from toile.control.call import Carrier, leading, map_where, move_mapped, program_flops
+from toile.control.call import (
+    Carrier,
+    LoopCarrier,
+    leading,
+    map_where,
+    move_mapped,
+    program_flops,
+)
 from toile.engine import dtypes
 from toile.engine import program_keys as key_uses
 from toile.engine.avals import Aval
@@ -33,8 +41,10 @@ from toile.engine.trace import state
 from toile.primitives.barriers import stop_gradient
 from toile.primitives.bits import eq
 from toile.primitives.bounds import unchecked
-from toile.primitives.elementwise import clamp, select_n
+from toile.primitives.elementwise import clamp, convert, select_n
 from toile.primitives.families import bdim_at, broadcast_in_dim, instantiate, scalar, zeros
+from toile.primitives.linalg import MatrixOperation
+from toile.primitives.reductions import ReduceOr
 from toile.primitives.rules import frame_rule
 from toile.transforms.jvp import jvp_program
 from toile.transforms.linearize import Split, split_program
@@ -146,11 +156,13 @@ class Cond(Carrier):
         last = scalar(len(self.branches) - 1, np.int32)
         which = clamp(scalar(0, np.int32), index, last)
         for i, b in enumerate(self.branches):
-            given = xs
+            given, taken = xs, eq(which, scalar(i, np.int32))
             if state.trace is not None:  # the result may be differentiated
-                taken = eq(which, scalar(i, np.int32))
                 given = [_moving_where(taken, x, d) for x, d in zip(xs, dims, strict=True)]
             run = unchecked(b)  # it also runs in examples that take another branch
+            if _is_expensive(run):
+                results.append(_vmap_if_taken(run, axis, taken, given, dims))
+                continue
             outs, found = vmap_flat(lambda *a, b=run: evaluate(b, a), axis, given, dims)
             results.append(map_where(outs, found, size))
         chosen: list[Any] = []
@@ -191,6 +203,25 @@ def _moving_where(taken: Any, x: Any, dim: Dim) -> Any:
     if dim is None or dtypes.kind(x.dtype) not in "fc":
         return x
     return select_n(broadcast_in_dim(taken, x.shape, (dim,)), stop_gradient(x), x)
+
+
+def _is_expensive(branch: Program) -> bool:
+    """Whether testing if any example takes a branch costs little beside running it."""
+    return not branch.effects and not branch.axis_names and _has_long_operations(branch)
+
+
+def _has_long_operations(program: Program) -> bool:
+    return any(isinstance(e.op, LoopCarrier | MatrixOperation)
+               or any(map(_has_long_operations, e.op.programs())) for e in program.equations)
+
+
+def _vmap_if_taken(branch: Program, axis: Axis, taken: Any, xs: Sequence[Any],
+                   dims: Sequence[Dim]) -> Any:
+    """The results of a branch for all examples, or zeros if no example takes it."""
+    every, _ = vmap_program(branch, axis, leading([d is not None for d in dims]), True)
+    none = derive(lambda *_: [zeros(a) for a in every.out_avals], every.in_avals, branch.name)
+    index = convert(ReduceOr((0,))(taken), np.dtype(np.int32))
+    return Cond((none, every))(index, *move_mapped(xs, dims, axis[1]))
 
 
 def _padded_outputs(program: Program, n: int, residuals: Sequence[Sequence[Aval]],

@@ -202,7 +202,7 @@ def is_picked(x: Aval, out: Aval, innermost: bool = False) -> bool:
 
 def picked_rows(op: Any, ins: Sequence[Aval], out: Aval, innermost: bool = False) -> bool:
     """A `picks` rule: loop nests read whole rows in place, and elements of arrays of one axis if
-    the device reads elements one by one."""
+    `innermost` holds."""
     x, indices = ins
     return (is_picked(x, out, innermost and x.ndim == 1) and whole_rows(op, x, indices)
             and dtypes.kind(indices.dtype) in "iu" and indices.dtype != np.uint64)

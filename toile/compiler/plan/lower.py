@@ -236,6 +236,12 @@ class Plan(MadePlan):
         end = len(self.fused.groups)
         return last | {self.fused.view(o).base: end for o in self.program.outputs}
 
+    def is_read(self, result: Operand) -> bool:
+        """Whether anything reads a result of the equation being lowered."""
+        buffer = result.ref.buffer
+        return buffer in self.outside or any(
+            v in self._last_readers() for v, r in self.refs.items() if r.buffer is buffer)
+
     def copy_outputs(self) -> None:
         """Copy the results that are not computed in their output buffers."""
         self.origin = None

@@ -1,4 +1,4 @@
-"""Elements at computed places: padding, rotations and gathers of rows, inside loop nests.
+"""Elements at computed places: padding, rotations and gathers, inside loop nests.
 
 A nest that reads a padded array reads the array itself, at a place that it computes, and takes the
 padding value where that is outside:

@@ -81,7 +81,7 @@ def lower(op: DotGeneral, ins: Sequence[Operand], outs: Sequence[Operand], plan:
     if kind == "product":
         _product(oriented(problem), plan)
     elif not _vector(problem, plan):
-        (_sweep if kind == "sweep" else _dot)(problem, plan)
+        (sweep if kind == "sweep" else dot)(problem, plan)
     return True
 
 
@@ -176,7 +176,7 @@ def _product(p: Problem, plan: Planner) -> None:
         return
     cut = cut_product(p, plan.threads)
     if cut is None:
-        _dot(p, plan)
+        dot(p, plan)
         return
     if _prepacked(p, cut, plan):
         return
@@ -324,7 +324,7 @@ def _vector(p: Problem, plan: Planner) -> bool:
     return True
 
 
-def _sweep(p: Problem, plan: Planner) -> None:
+def sweep(p: Problem, plan: Planner) -> None:
     """Add a kernel that runs along the innermost axis of C."""
     t = p.types
     assert t.a and t.b and t.c and t.work
@@ -340,7 +340,7 @@ def _sweep(p: Problem, plan: Planner) -> None:
     plan.stage(Launch(text, args, blocks * total(outer), larger(1, SERIAL // each), "product"))
 
 
-def _dot(p: Problem, plan: Planner) -> None:
+def dot(p: Problem, plan: Planner) -> None:
     """Add a kernel that runs along the summed axis; if outputs are few, split long sums."""
     t = p.types
     assert t.a and t.b and t.c and t.work

@@ -35,7 +35,7 @@ from toile.targets.llvm import native
 from toile.targets.llvm.launches import Launch
 
 _DIRECT = 8192  # the longest signal that is transformed in the lanes of one buffer
-_SHORT = 256  # the longest one for which empty lanes cost less than a division
+_SHORT = 224  # the longest one for which empty lanes cost less than a division
 _MOST_CHIRP = 1 << 17  # the longest signal for which a plan holds the tables of a chirp
 _CHUNK_NS = 5_000.0  # nanoseconds that a chunk should take at least
 
@@ -143,7 +143,7 @@ def _lanes_of(x: Operand, out: Operand, axis: int) -> _Signals | None:
                     [[side[k] for k in outer] for side in strides])
 
 
-def _is_direct(plan: Any, n: int, lanes: int, x: Operand) -> bool:
+def _is_direct(plan: Any, n: int, lanes: int, x: Operand, real: bool = False) -> bool:
     """Whether signals of n numbers are transformed in the lanes of one buffer."""
     if factors(n) is None or n > _DIRECT:
         return False
@@ -151,7 +151,8 @@ def _is_direct(plan: Any, n: int, lanes: int, x: Operand) -> bool:
     if n <= _SHORT or _divided(n, width) is None:
         return True
     units = -(-x.size // n // width)
-    return 2 * lanes >= width and (units >= plan.threads or n < 4096)
+    # Splitting or merging the spectra of real signals takes longer after a division.
+    return lanes * (1 + real) >= width and (units >= plan.threads or n < 4096)
 
 
 @cache
@@ -223,7 +224,7 @@ def _from_real(plan: Any, x: Operand, out: Operand, n: int) -> None:
         plan.copy(whole, wide._replace(shape=(batch, half + 1)))
         return
     pairs = dense(x.ref, (batch, half), out.dtype)  # two real numbers are read as one complex
-    if _is_direct(plan, half, batch, pairs):
+    if _is_direct(plan, half, batch, pairs, True):
         _launch(plan, pairs, whole, 1, _Step(False, real="split"))
         return
     made = room(plan, (batch, half), out.dtype)
@@ -245,7 +246,7 @@ def _to_real(plan: Any, x: Operand, out: Operand, n: int) -> None:
         plan.copy(dense(out.ref, (batch, n), out.dtype), numbers)
         return
     pairs = dense(out.ref, (batch, half), x.dtype)
-    if _is_direct(plan, half, batch, pairs):
+    if _is_direct(plan, half, batch, pairs, True):
         _launch(plan, whole, pairs, 1, step._replace(real="merge"))
         return
     made = room(plan, (batch, half), x.dtype)

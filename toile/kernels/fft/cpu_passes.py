@@ -4,7 +4,8 @@ A signal of n = r1 r2 ... numbers is transformed by one pass for each factor, fr
 other and back, and ends in natural order (Stockham). Element e of a buffer is a vector of real
 parts followed by a vector of imaginary parts. A pass of radix r, after passes of product s, reads
 elements q + s (p + m k) and writes q + s (r p + k), for k below r, p below m = n / (r s) and q
-below s; result k is multiplied by exp(-2 pi i p k / (r m)).
+below s; result k is multiplied by exp(-2 pi i p k / (r m)). The code of a small radix is written
+out; that of a larger prime radix is a loop over the pairs of numbers whose weights are conjugates.
 """
 
 from __future__ import annotations
@@ -20,16 +21,18 @@ from toile.targets.llvm import native
 from toile.targets.llvm import text as ir
 
 RADICES = (8, 4, 2, 3, 5, 7, 11, 13)
+LARGEST = 127  # the largest radix; a convolution with a chirp is faster for larger primes
+_TOGETHER = 4  # results of a large radix that are computed together
 Pair = tuple[str, str]
 
 
 @cache
 def factors(n: int) -> tuple[int, ...] | None:
-    """The radices of the passes for n numbers; None if n has a prime factor above 13."""
+    """The radices of the passes for n numbers; None if n has a prime factor above `LARGEST`."""
     found: list[int] = []
     twos = (n & -n).bit_length() - 1
     rest = n >> twos
-    for radix in RADICES[3:]:
+    for radix in range(3, LARGEST + 1, 2):
         while rest % radix == 0:
             found.append(radix)
             rest //= radix
@@ -60,18 +63,26 @@ def passes(n: int) -> tuple[Pass, ...]:
     for radix in factors(n) or ():
         m = left // radix
         found.append(Pass(radix, m, s, place))
-        place += m * (radix - 1) if m > 1 else 0
+        place += _turns(radix, m) + (0 if radix in RADICES else (radix // 2) ** 2)
         s, left = s * radix, m
     return tuple(found)
 
 
+def _turns(radix: int, m: int) -> int:
+    """How many factors the results of a pass are multiplied by."""
+    return m * (radix - 1) if m > 1 else 0
+
+
 def table(n: int) -> np.ndarray:
-    """The factors of all passes for n numbers."""
+    """The factors of all passes for n numbers, and the weights of large radices."""
     parts = [np.zeros(0, complex)]
     for radix, m, _, _ in passes(n):
         if m > 1:
             p, k = np.arange(m)[:, None], np.arange(1, radix)
             parts.append(roots(p * k, radix * m).ravel())
+        if radix not in RADICES:
+            k = np.arange(1, radix // 2 + 1)
+            parts.append(roots(np.multiply.outer(k, k), radix).conj().ravel())
     return np.concatenate(parts)
 
 
@@ -224,14 +235,71 @@ def pass_function(type: str, lanes: int, one: Pass) -> ir.Function:
     radix, m, s, place = one
     f = ir.inner(f"pass{s}", "ptr noalias %in, ptr %out, ptr %table", ir.NOINLINE)
     v = Vectors(f, type, lanes)
+    butterfly = _butterfly if radix in RADICES else _large_butterfly
     with f.loop(0, m) as p:
         factors = f.step("%table", f.add(f.mul(p, radix - 1), place), 2 * v.size)
         source, target = v.at("%in", f.mul(p, s)), v.at("%out", f.mul(p, radix * s))
         with f.loop(0, s) as q:
-            here, there = v.at(source, q), v.at(target, q)
-            xs = [v.load(f.offset(here, v.element * m * s * k)) for k in range(radix)]
-            for k, y in enumerate(v.butterfly(xs)):
-                if m > 1 and k:
-                    y = v.multiply(y, v.factor(f.offset(factors, 2 * v.size * (k - 1))))
-                v.store(y, f.offset(there, v.element * s * k))
+            butterfly(v, one, v.at(source, q), v.at(target, q), factors)
     return f
+
+
+def _butterfly(v: Vectors, one: Pass, here: str, there: str, factors: str) -> None:
+    """A transform of a small number of elements."""
+    f, (radix, m, s, _) = v.f, one
+    xs = [v.load(f.offset(here, v.element * m * s * k)) for k in range(radix)]
+    for k, y in enumerate(v.butterfly(xs)):
+        if m > 1 and k:
+            y = v.multiply(y, v.factor(f.offset(factors, 2 * v.size * (k - 1))))
+        v.store(y, f.offset(there, v.element * s * k))
+
+
+def _large_butterfly(v: Vectors, one: Pass, here: str, there: str, factors: str) -> None:
+    """A transform of a large prime number of elements."""
+    # With c = cos(2 pi j k / r) and s = sin(2 pi j k / r), results j and r - j are
+    # x_0 + sum_k c (x_k + x_(r-k)) -+ i sum_k s (x_k - x_(r-k)), for k from 1 to r // 2.
+    f, (radix, m, s, place) = v.f, one
+    half = radix // 2
+    weights = f.step("%table", place + _turns(radix, m), 2 * v.size)
+    pairs = f.alloca(f"[{2 * half * v.element} x i8]", align=v.plane)
+    first = v.load(here)
+    total = [f.variable(v.type, part) for part in first]
+    with f.loop(0, half) as k:
+        a = v.load(v.at(here, f.mul(f.add(k, 1), m * s)))
+        b = v.load(v.at(here, f.mul(f.sub(radix - 1, k), m * s)))
+        pair = v.at(pairs, f.mul(k, 2))
+        v.store(v.add(a, b), pair)
+        v.store(v.sub(a, b), f.offset(pair, v.element))
+        for slot, part in zip(total, v.add(a, b), strict=True):
+            f.store(v.type, f.value(f"fadd {v.type} {f.load(v.type, slot)}, {part}"), slot)
+    v.store((f.load(v.type, total[0]), f.load(v.type, total[1])), there)
+
+    def put(y: Pair, k: str) -> None:
+        if m > 1:
+            y = v.multiply(y, v.factor(f.step(factors, f.sub(k, 1), 2 * v.size)))
+        v.store(y, v.at(there, f.mul(k, s)))
+
+    def results(start: ir.Operand, count: int) -> None:
+        """Results `start` + 1 to `start` + `count`, and their conjugates."""
+        zero = v.number(0.0)
+        sums = [[f.variable(v.type, part) for part in (*first, zero, zero)] for _ in range(count)]
+        with f.loop(0, half) as k:
+            pair = v.at(pairs, f.mul(k, 2))
+            total, gap = v.load(pair), v.load(f.offset(pair, v.element))
+            for j, slots in enumerate(sums):
+                at = f.add(f.mul(f.add(start, j), half), k)
+                c, s = v.factor(f.step(weights, at, 2 * v.size))
+                for slot, x, w in zip(slots, (*total, *gap), (c, c, s, s), strict=True):
+                    more = f.multiply_add(x, w, f.load(v.type, slot), v.scalar, v.lanes)
+                    f.store(v.type, more, slot)
+        for j, slots in enumerate(sums):
+            a, b, c, d = (f.load(v.type, slot) for slot in slots)
+            k = f.add(start, j + 1)
+            put(v.add((a, b), (d, v.negated(c))), k)
+            put(v.sub((a, b), (d, v.negated(c))), f.sub(radix, k))
+
+    whole = half - half % _TOGETHER
+    with f.loop(0, whole, _TOGETHER) as start:
+        results(start, _TOGETHER)
+    if whole < half:
+        results(whole, half - whole)

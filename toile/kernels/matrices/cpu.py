@@ -4,7 +4,7 @@ Each unit of a launch is one matrix of a batch, or some columns of its right-han
 libraries store matrices by columns: they see the transpose of a row-major matrix. With the other
 triangle, a triangular solve or a Cholesky factor of the transpose is the transpose of the wanted
 one; this does not hold for other factors, so matrices are transposed before and after. Where a
-decomposition fails, its results are NaN.
+decomposition fails, its results are NaN. Vectors that nothing reads are not computed.
 """
 
 from __future__ import annotations
@@ -107,15 +107,16 @@ def lower_eigh(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> b
     letter = letter_of(x, "syevd") if op.subset_by_index in (None, (0, n)) else None
     if letter is None or not x.size:
         return False
-    columns = by_columns(plan, x)
-    work, integers = lapack.eigh_work(op.lower, n, x.dtype)
+    columns, both = by_columns(plan, x), plan.is_read(vectors)
+    work, integers = lapack.eigh_work(op.lower, both, n, x.dtype)
     units = prod(x.shape[:-2])
     grain, chunks = chunks_of(units, plan.threads)
     args: Args = (columns.ref, values.ref, plan.scratch(chunks * work * x.dtype.itemsize),
                   plan.scratch(4 * chunks * integers), n, work, integers, grain)
-    plan.stage(Launch(_eigh_text(letter, op.lower), args, units, grain, op.name,
-                      cost=units * cost_of(9 * n**3)))
-    plan.copy(vectors, transposed(columns))
+    plan.stage(Launch(_eigh_text(letter, op.lower, both), args, units, grain, op.name,
+                      cost=units * cost_of((9 if both else 4 / 3) * n**3)))
+    if both:
+        plan.copy(vectors, transposed(columns))
     return True
 
 
@@ -128,6 +129,8 @@ def lower_svd(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> bo
     letter = letter_of(x, "gesdd") if whole else None
     if letter is None or not x.size:
         return False
+    if not any(map(plan.is_read, vectors)):
+        vectors = []
     columns = by_columns(plan, x)
     k, j = (m, n) if op.full_matrices else (small, small)
     left, right = (room(plan, (*batch, k, m), x.dtype), room(plan, (*batch, n, j), x.dtype)) \
@@ -309,8 +312,8 @@ def _qr_text(letter: str) -> str:
 
 
 @cache
-def _eigh_text(letter: str, lower: bool) -> str:
-    """The eigenvectors replace matrices that are stored by columns."""
+def _eigh_text(letter: str, lower: bool, vectors: bool) -> str:
+    """The eigenvectors, if requested, replace matrices that are stored by columns."""
     type, _, nan = TYPES[letter]
     name = name_of(letter, "syevd")
     f = ir.kernel()
@@ -320,7 +323,7 @@ def _eigh_text(letter: str, lower: bool) -> str:
     chunk = f.udiv("%lo", grain)
     work, integers = (f.at(work, f.mul(chunk, length), type),
                       f.at(integers, f.mul(chunk, more), "i32"))
-    job, triangle = fortran.letter("V"), fortran.letter("L" if lower else "U")
+    job, triangle = fortran.letter("V" if vectors else "N"), fortran.letter("L" if lower else "U")
     order, room_, room_more = (fortran.word(v) for v in (n, length, more))
     info = f.alloca("i32")
     with f.loop("%lo", "%hi") as unit:

@@ -26,7 +26,7 @@ from toile.targets.llvm.scalars import Scalars, memory, register
 
 _CONSTANTS = {"i1": "true", "float": "0.0", "double": "0.0"}
 can_fuse = fusible.rule(lambda: Scalars(ir.Function("probe", ())),
-                        lambda dtype: _CONSTANTS.get(register(dtype), "1"))
+                        lambda dtype: _CONSTANTS.get(register(dtype), "1"), lambda op: op.by_index)
 EXTRA = {"map": 0, "row": 0, "partial": 2, "column": 4}  # words after the extents
 
 

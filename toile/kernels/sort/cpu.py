@@ -32,6 +32,7 @@ from toile.targets.llvm.launches import Launch, Planner
 _SMALL = 1 << 12  # elements below which rows are not divided
 _ROWS = 64  # rows between two checks of whether the run should stop
 _LANES = 16  # of an arg-extremum's vectors
+_HEAP = 24  # elements of the largest heap
 
 
 def _lanes(rows: int, length: int, threads: int) -> int:
@@ -183,43 +184,48 @@ def _place(f: ir.Function, type: str, pointer: str) -> str:
 
 
 def lower_top_k(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
-    """TopK: a heap of the k best, or a sort if k is a large part of the row."""
+    """TopK: a heap of the k best or, if k is not small, sorts of those that may be among them."""
     x = ins[0]
     n = x.shape[op.axis]
     if not orders(x.dtype) or n >= 2**31 or op.k == 0 or len(x.shape) > 8:
         return False
     wide = x.dtype.itemsize == 8
     rows = rows_of(op.axis, x, *outs)
-    whole = 4 * op.k >= n and n > 64
-    nbytes = (2 * n if whole else op.k) * element_bits(wide) // 8
-    text = _top_text(x.dtype, wide, len(rows.extents), whole)
-    plan.stage(_launch(text, [x, *outs], rows, n, nbytes, plan, "top_k", op.k))
+    few = op.k <= _HEAP
+    room = op.k if few else smaller(n + 1, 4 * op.k)
+    text = _top_text(x.dtype, wide, len(rows.extents), few)
+    nbytes = (1 if few else 2) * room * element_bits(wide) // 8
+    plan.stage(_launch(text, [x, *outs], rows, n, nbytes, plan, "top_k", op.k, room))
     return True
 
 
 @lru_cache(maxsize=128)
-def _top_text(dtype: Any, wide: bool, rank: int, whole: bool) -> str:
+def _top_text(dtype: Any, wide: bool, rank: int, few: bool) -> str:
     frame = _Frame(3, rank)
-    f, bits, k = frame.f, element_bits(wide), frame.r.one()
-    type, slot = f"i{bits}", f.alloca("ptr")
-    functions = sort_functions(bits, bits // 2, 8 * dtype.itemsize) if whole else [
-        heap_function(type)]
+    f, bits, (k, room) = frame.f, element_bits(wide), frame.r.many(2)
+    type = f"i{bits}"
+    functions = [heap_function(type)] if few else sort_functions(
+        bits, bits // 2, 8 * dtype.itemsize)
 
     def body(memory: str, pointers: list[str]) -> None:
-        source, found = pointers[0], memory
+        source = pointers[0]
 
         def element(i: str) -> str:
             pointer = f.step(source, i, frame.inner[0])
             return _packed(f, bits, dtype, _loaded_key(f, dtype, pointer, "top"), i)
 
-        if whole:
-            with f.loop(0, frame.n) as i:
-                f.store(type, element(i), f.at(memory, i, type), 8)
-            other = f.step(memory, frame.n, bits // 8)
-            f.call(functions[-1], memory, other, frame.n, slot)
-            found = f.load("ptr", slot)
-        else:
+        if few:
             _heap_of_best(f, functions[0], type, memory, k, frame.n, element)
+            found = memory
+        else:
+            best = _Candidates(f, functions[-1], type, k, room)
+            with f.loop(0, k) as i:
+                f.store(type, element(i), f.at(memory, i, type), 8)
+            best.start(memory, f.step(memory, room, bits // 8))
+            with f.long_loop(k, frame.n, LONG_ROW) as i:
+                best.add(element(i))
+            best.sort()
+            found = f.load("ptr", best.here)
         move = f"i{8 * dtype.itemsize}"
         with f.loop(0, k) as j:
             at = _place(f, type, f.at(found, j, type))
@@ -252,6 +258,44 @@ def _heap_of_best(
         top, x = f.load(type, heap, 8), f.load(type, place, 8)
         f.call(sift, heap, last, 0, x)
         f.store(type, top, place, 8)
+
+
+class _Candidates:
+    """The k least elements: those below the k-th of the elements that were sorted last are appended
+    to them, without branches; when `room` elements are there, they are sorted."""
+
+    def __init__(self, f: ir.Function, sorter: ir.Function, type: str, k: str, room: str):
+        self.f, self.sorter, self.type, self.k, self.room = f, sorter, type, k, room
+        self.here, self.other = f.alloca("ptr"), f.alloca("ptr")
+        self.count, self.limit = f.alloca("i64"), f.alloca(type)
+
+    def start(self, here: str, other: str) -> None:
+        """Begin with k elements, which are in the first of two buffers."""
+        self.f.store("ptr", here, self.here)
+        self.f.store("ptr", other, self.other)
+        self.f.store("i64", self.k, self.count)
+        self.f.store(self.type, -1, self.limit)  # unsigned: above all elements
+
+    def add(self, x: str) -> None:
+        """Add an element if it may be one of the best."""
+        f, count = self.f, self.f.load("i64", self.count)
+        f.store(self.type, x, f.at(f.load("ptr", self.here), count, self.type), 8)
+        less = f.compare("ult", x, f.load(self.type, self.limit), self.type)
+        count = f.add(count, f.value(f"zext i1 {less} to i64"))
+        f.store("i64", count, self.count)
+        with f.when(f.compare("eq", count, self.room)):
+            self.sort()
+            f.store("i64", self.k, self.count)
+            last = f.at(f.load("ptr", self.here), f.sub(self.k, 1), self.type)
+            f.store(self.type, f.load(self.type, last, 8), self.limit)
+
+    def sort(self) -> None:
+        """Sort the elements, from one buffer to the other or in place."""
+        f = self.f
+        one, two = f.load("ptr", self.here), f.load("ptr", self.other)
+        f.call(self.sorter, one, two, f.load("i64", self.count), self.here)
+        same = f.compare("eq", f.load("ptr", self.here), one, "ptr")
+        f.store("ptr", f.select(same, two, one, "ptr"), self.other)
 
 
 # ------------------------------------------------------------------------------------ arg-extrema

@@ -197,9 +197,9 @@ def qr(full: bool, pivoting: bool, a: Any) -> tuple[Any, ...] | None:
 # --------------------------------------------------------------------- eigenvalues, singular values
 
 
-def eigh_work(lower: bool, n: int, dtype: Any) -> list[int]:
+def eigh_work(lower: bool, vectors: bool, n: int, dtype: Any) -> list[int]:
     """The workspace of `eigh`: numbers, integers and, for complex matrices, real numbers."""
-    return _sizes(_routine("syevd_lwork", dtype, "heevd_lwork"), n, lower=lower)
+    return _sizes(_routine("syevd_lwork", dtype, "heevd_lwork"), n, compute_v=vectors, lower=lower)
 
 
 def svd_work(name: str, full: bool, vectors: bool, m: int, n: int, dtype: Any) -> list[int]:
@@ -227,7 +227,7 @@ def eigh(lower: bool, a: Any) -> tuple[Any, ...] | None:
         return a, np.zeros(n, a.real.dtype)
     if not _usable(a):
         return None
-    work = eigh_work(lower, n, a.dtype)
+    work = eigh_work(lower, True, n, a.dtype)
     routine = _routine("syevd", a.dtype, "heevd")
     names = ("lwork", "liwork", "lrwork")
     w, v, info = routine(_fortran(a), lower=lower, overwrite_a=1,

@@ -32,7 +32,7 @@ from toile.compiler.scalar.builder import (
 from toile.targets.llvm import text as ir
 from toile.targets.scalars import TextBuilder, float_type
 
-_X86 = platform.machine().lower() in ("x86_64", "amd64")
+X86 = platform.machine().lower() in ("x86_64", "amd64")
 
 _FLOAT_BINARY = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
 _FLOAT_CALLS = {"minimum": "minimum", "maximum": "maximum", "copysign": "copysign",
@@ -252,7 +252,7 @@ class Scalars(TextBuilder):
         return self._value(text, x.dtype)
 
     def within(self, x: Value, low: float | None, high: float) -> Value:
-        if not _X86:  # minimum and maximum are one instruction each, and keep NaN
+        if not X86:  # minimum and maximum are one instruction each, and keep NaN
             return super().within(x, low, high)
         # These selects become minps and maxps, which return the second operand if one is NaN.
         if low is not None:

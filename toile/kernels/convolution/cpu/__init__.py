@@ -2,7 +2,8 @@
 
 `lower` writes any convolution in one form (problem), picks a method by the shape of the sums and
 the strides (indirect: rows gathered through addresses; outer: few outputs of long sums;
-channelwise: tiny groups), and copies operands only if no method can read them in place.
+channelwise: tiny groups; sliding: single channels), and copies operands only if no method can read
+them in place.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from toile.kernels.convolution.cpu import (
     layouts,
     outer,
     pointwise,
+    sliding,
 )
 from toile.kernels.convolution.cpu.problem import SPATIAL, Problem, problem_of
 from toile.primitives.conv import ConvGeneralDilated
@@ -42,7 +44,7 @@ def lower(
     target = y if y.dtype == x.dtype else room(plan, y.shape, x.dtype)
     p = problem_of(op, x, w, target, type)
     if not (pointwise.suits(p) and pointwise.lower(p, plan)):
-        {"indirect": _indirect, "outer": _outer, "channelwise": _channelwise}[method](p, plan)
+        _METHODS[method](p, plan)
     if target is not y:
         layouts.convert(y, target, plan)
     return True
@@ -50,6 +52,8 @@ def lower(
 
 def _method(p: Problem) -> str | None:
     """The method for a convolution; if possible, one that needs no copies."""
+    if sliding.suits(p):
+        return "sliding"
     if channelwise.suits(p):
         return "channelwise"
     few = p.taps > p.positions
@@ -89,3 +93,7 @@ def _channelwise(p: Problem, plan: Planner) -> None:
         layouts.with_result_in(p, "no012g", plan, channelwise_sums.lower)
     else:
         layouts.with_result_in(p, "no012g", plan, channelwise.lower, p.y_group == 1)
+
+
+_METHODS = {"indirect": _indirect, "outer": _outer, "channelwise": _channelwise,
+            "sliding": sliding.lower}

@@ -86,26 +86,24 @@ def with_result_in(
     copies.copy(result, target, plan)
 
 
-def _padded(p: Problem, order: str, width: int, plan: Planner) -> Problem:
-    """x with `low` zeros before the last spatial axis, which is `width` long; dense in `order`.
+def padded(p: Problem, order: str, widths: dict[int, int], plan: Planner) -> Problem:
+    """x with `low` zeros before some spatial axes, which get new `widths`; dense in `order`.
 
     The array is followed by space for a tile's row."""
-    axis = p.axes[2]
     source = view(p, "x", order)
-    at = order.index("2")
-    shape = (*source.shape[:at], width, *source.shape[at + 1 :])
-    nbytes = prod(shape) * p.itemsize + SLACK
-    target = dense(plan.scratch(nbytes), shape, source.dtype)
-    first, last = max(0, axis.low), min(width, axis.low + axis.size)
+    spans = [(0, n, 0, n) for n in source.shape]  # start in the new array, length, start in x, size
+    axes = list(p.axes)
+    for d, width in widths.items():
+        axis = axes[d]
+        first, last = max(0, axis.low), min(width, axis.low + axis.size)
+        spans[order.index(str(d))] = first, last - first, first - axis.low, width
+        axes[d] = replace(axis, size=width, low=0)
+    into, block, start, shape = zip(*spans, strict=True)
+    target = dense(plan.scratch(prod(shape) * p.itemsize + SLACK), shape, source.dtype)
     copies.fill(target, 0, plan)
-    if first < last:
-        starts = [0] * len(shape)
-        starts[at] = first
-        block = (*shape[:at], last - first, *shape[at + 1 :])
-        into = part(target, starts, block)
-        starts[at] = first - axis.low
-        copies.copy(into, part(source, starts, block), plan)
-    return replace(placed(p, "x", order, target), slack=True)
+    if min(block) > 0:
+        copies.copy(part(target, into, block), part(source, start, block), plan)
+    return placed(replace(p, axes=tuple(axes), slack=True), "x", order, target)
 
 
 def merged_channels(p: Problem, plan: Planner) -> Problem:
@@ -115,9 +113,9 @@ def merged_channels(p: Problem, plan: Planner) -> Problem:
         return p
     width = (axis.outs - 1) * axis.stride + axis.taps
     p = with_operand_in(p, "w", "g012co", plan)
-    p = _padded(p, "n012gc", width, plan)
+    p = padded(p, "n012gc", {2: width}, plan)
     step = p.axes[2].w if p.channels == 1 else p.w_channel
-    axes = (*p.axes[:2], replace(p.axes[2], size=width, taps=1, low=0, w=0))
+    axes = (*p.axes[:2], replace(p.axes[2], taps=1, w=0))
     return replace(p, axes=axes, channels=p.channels * axis.taps, x_channel=1, w_channel=step)
 
 
@@ -129,9 +127,9 @@ def merged_images(p: Problem, plan: Planner) -> Problem:
     if p.images > 1 and axis.y != p.images * p.y_image:
         return p
     width = (axis.taps - 1) * axis.dilation + axis.outs
-    p = _padded(p, "c012gn", width, plan)
+    p = padded(p, "c012gn", {2: width}, plan)
     step = axis.y if p.images == 1 else p.y_image
-    axes = (*p.axes[:2], replace(p.axes[2], size=width, outs=1, low=0, y=0))
+    axes = (*p.axes[:2], replace(p.axes[2], outs=1, y=0))
     return replace(p, axes=axes, images=p.images * axis.outs, x_image=1, y_image=step)
 
 
