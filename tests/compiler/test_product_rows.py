@@ -10,6 +10,7 @@ import toile.numpy as jnp
 from toile import lax
 from toile.compiler.passes import product_rows
 from toile.compiler.pipeline import optimize
+from toile.primitives.families import Reshape
 
 RANDOM = np.random.default_rng(0)
 B, S, K, V = 4, 16, 32, 64
@@ -181,6 +182,16 @@ def test_only_the_last_layer_reads_all_rows():
     one = 2 * B * S * K * (3 * K + 2 * S + 2 * V)
     few = 2 * B * K * (K + 2 * S + 3 * V)  # of the last row
     assert work(two, X) == (2 * one + 2 * B * S * K * V, one + 2 * 2 * B * S * K * K + few)
+
+
+@pytest.mark.parametrize(("old", "new", "axes"), [
+    ((4, 6, 5), (4, 30), [0, None, None]), ((4, 6, 5), (4, 2, 3, 5), [0, None, 3]),
+    ((4, 1, 6), (4, 6), [0, None, 1]), ((6, 4), (4, 6), [None, None]), ((3, 3), (1, 3, 3), [1, 2]),
+    ((2, 0), (0, 2), [None, None]), ((2, 2, 2), (4, 2), [None, None, 1]), ((7,), (1, 7), [1]),
+])  # fmt: skip
+def test_axes_that_stay_in_a_reshape(old, new, axes):
+    op = Reshape(new)
+    assert [op.moved_axis(old, d) for d in range(len(old))] == axes
 
 
 STEPS = {
