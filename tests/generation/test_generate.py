@@ -7,12 +7,22 @@ from hypothesis import strategies as st
 
 import toile
 import toile.numpy as jnp
-from tests.generation.models import MODELS, VOCABULARY, Model, StoredPositions, Table, plain
+from tests.generation.models import (
+    MODELS,
+    VOCABULARY,
+    Model,
+    StoredPositions,
+    Table,
+    next_logits,
+    plain,
+)
 from tests.generation.models import variables_of as v
 from toile import generation, random
 from toile import linen as nn
+from toile.compiler.pipeline import optimize
 from toile.generation import prompts as reading
 from toile.generation import sampling_loop
+from toile.generation.decoders import last_logits
 
 PROMPTS = [[3, 1, 4], list(range(20)), [7], [5, 9] * 12, [2, 7]]
 SAMPLER = generation.chain(
@@ -84,7 +94,7 @@ def test_prompts_are_read_in_chunks(chunk):
     model = MODELS["stored positions"]
     long = [[i * 7 % VOCABULARY for i in range(n)] for n in (61, 17, 9, 8, 1, 33)]
     caches = [
-        reading.read(generation.ModuleDecoder(model), v(model), long, 72, size)
+        reading.read(generation.ModuleDecoder(model), v(model), long, 72, size)[1]
         for size in (chunk, 512)
     ]
     first, second = (toile.tree.leaves_with_path(cache) for cache in caches)
@@ -92,7 +102,60 @@ def test_prompts_are_read_in_chunks(chunk):
         np.testing.assert_allclose(x, y, atol=1e-5, err_msg=str(path))
     positions = caches[0]["Layer_0"]["StoredPositions_0"]["cached_positions"]
     for row, prompt in zip(np.asarray(positions), long, strict=True):
-        assert row.tolist() == [*range(len(prompt) - 1), *[-1] * (73 - len(prompt))]
+        assert row.tolist() == [*range(len(prompt)), *[-1] * (72 - len(prompt))]
+
+
+@pytest.mark.parametrize("chunk", [8, 512])
+@pytest.mark.parametrize("name", MODELS)
+def test_reading_gives_the_logits_after_each_prompt(name, chunk):
+    model = MODELS[name]
+    prompts = [[i * 7 % VOCABULARY for i in range(n)] for n in (9, 1, 16, 8, 15, 2)]
+    logits, _ = reading.read(generation.ModuleDecoder(model), v(model), prompts, 24, chunk)
+    for row, prompt in zip(np.asarray(logits), prompts, strict=True):
+        np.testing.assert_allclose(row, next_logits(model, v(model), prompt), 1e-4, 1e-4)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_logits_are_computed_for_the_last_tokens_only(name):
+    decoder = generation.ModuleDecoder(MODELS[name])
+    cache = decoder.empty(4, 64)
+    read = lambda tokens: last_logits(decoder, v(MODELS[name]), cache, tokens, tokens)
+    program = optimize(toile.make_jaxpr(read)(jnp.zeros((4, 64), jnp.int32)).jaxpr)
+    sizes = [e.outs[0].aval.size for e in _equations(program) if e.outs
+             and e.outs[0].aval.shape[-1:] == (VOCABULARY,)]
+    assert max(sizes) == 4 * VOCABULARY
+
+
+def _equations(program):
+    inner = [e for q in program.equations for p in q.op.programs() for e in _equations(optimize(p))]
+    return [*program.equations, *inner]
+
+
+def test_the_first_token_needs_no_step():
+    model, count = MODELS["counted"], sampling_loop.advance._cache_size
+    before = count()
+    out = generation.generate(model, v(model), PROMPTS, max_tokens=1)
+    first = next(iter(generation.stream(model, v(model), PROMPTS[1:], max_tokens=7)))
+    assert count() == before
+    assert tokens_of(out) == [plain(model, v(model), p, 1) for p in PROMPTS]
+    assert first.tokens == out[1].tokens
+
+
+@pytest.mark.parametrize("every", [1, 5])
+@pytest.mark.parametrize("draft", [None, generation.Draft(MODELS["counted"],
+                                                          v(MODELS["counted"], 1), 2)])
+def test_rows_that_end_with_the_first_token(draft, every):
+    model = MODELS["stored positions"]
+    stop = plain(model, v(model), PROMPTS[0], 1)
+    options = {"max_tokens": [9, 1, 9, 1, 9], "stop_tokens": stop, "draft": draft}
+    out = generation.generate(model, v(model), PROMPTS, **options)
+    assert out[0] == generation.Completion([], "stop")
+    assert tokens_of(out) == [plain(model, v(model), p, n, stop=stop)
+                              for p, n in zip(PROMPTS, options["max_tokens"], strict=True)]
+    tokens = [[], [], [], [], []]
+    for piece in generation.stream(model, v(model), PROMPTS, every=every, **options):
+        tokens[piece.row] += piece.tokens
+    assert tokens == tokens_of(out)
 
 
 @given(st.integers(1, 100_000))

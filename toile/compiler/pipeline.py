@@ -19,6 +19,7 @@ from toile.compiler.passes.iotas import inline_iotas
 from toile.compiler.passes.messages import sum_messages
 from toile.compiler.passes.moves import cancel_moves
 from toile.compiler.passes.pads import join_pads
+from toile.compiler.passes.product_rows import select_before_products
 from toile.compiler.passes.random_bits import physical_keys
 from toile.compiler.passes.repeats import compute_once
 from toile.compiler.passes.row_numbers import batch_by_row_numbers
@@ -56,6 +57,7 @@ PASSES: tuple[Pass, ...] = (
     share_operands,
     hoist_from_loops,
     batch_by_row_numbers,
+    select_before_products,
     pick_by_counting,
     update_used_rows,
     flatten_indices,

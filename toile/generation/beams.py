@@ -108,13 +108,13 @@ def beam_search(
             )
     decoder = decoder_of(model)
     slots = reading.slots_needed(rows, max_tokens, 0)
-    cache = reading.read(decoder, variables, rows, slots)
+    logits, cache = reading.read(decoder, variables, rows, slots)
     stops = np.array(sorted(set(stop_tokens)), np.int32)
-    last = np.array([prompt[-1] for prompt in rows], np.int32)
     positions = np.array([len(prompt) - 1 for prompt in rows], np.int32)
     tokens, scores, lengths = _search(
-        decoder, beams, max_tokens, variables, cache, last, positions, stops, float(length_penalty)
-    )
+        decoder, beams, max_tokens, variables, cache, logits, positions, stops,
+        float(length_penalty),
+    )  # fmt: skip
     return _results(np.asarray(tokens), np.asarray(scores), np.asarray(lengths), stops)
 
 
@@ -136,32 +136,41 @@ def _results(
 
 @functools.partial(compiled, static_argnums=(0, 1, 2))
 def _search(
-    decoder: Decoder, beams: int, limit: int, variables: PyTree, cache: PyTree, last: Array,
+    decoder: Decoder, beams: int, limit: int, variables: PyTree, cache: PyTree, logits: Array,
     positions: Array, stops: Array, penalty: Array,
 ) -> tuple[Array, Array, Array]:  # fmt: skip
     """Return tokens, scores and lengths of the best finished beams."""
-    batch = len(last)
+    batch = len(logits)
     shape = (batch, beams)
     # All beams are equal at the start, so only one of them gets a positive probability.
     totals = jnp.where(jnp.arange(beams) == 0, 0.0, -jnp.inf)
+    spread = jnp.repeat(jnp.arange(batch), beams)
+    cache = take_rows(decoder, cache, spread)
     state = _State(
         jnp.int32(0),
-        take_rows(decoder, cache, jnp.repeat(jnp.arange(batch), beams)),
+        cache,
         jnp.zeros((*shape, limit), jnp.int32),
         jnp.broadcast_to(totals, shape),
-        jnp.repeat(last, beams).reshape(shape),
+        jnp.zeros(shape, jnp.int32),
         jnp.repeat(positions, beams).reshape(shape),
         jnp.zeros((*shape, limit), jnp.int32),
         jnp.full(shape, -jnp.inf),
         jnp.zeros(shape, jnp.int32),
     )
 
+    def extend(state: _State) -> _State:
+        flat = lambda x: x.reshape(batch * beams, 1)
+        logits, cache = decoder.apply(
+            variables, state.cache, flat(state.last), flat(state.positions)
+        )
+        return _extended(decoder, stops, penalty, state, logits[:, 0], cache)
+
     def more(state: _State) -> Array:
         # The scores of unfinished beams are at most their totals divided by the largest length.
         best = state.totals.max(axis=1) / jnp.float32(limit) ** penalty
         return (state.step < limit) & jnp.any(best > state.scores.min(axis=1))
 
-    extend = functools.partial(_extended, decoder, variables, stops, penalty)
+    state = _extended(decoder, stops, penalty, state, logits[spread], cache)
     state = lax.while_loop(more, extend, state)
     # Beams that are unfinished at the limit are compared with the finished ones.
     full = state.step >= limit
@@ -173,12 +182,11 @@ def _search(
 
 
 def _extended(
-    decoder: Decoder, variables: PyTree, stops: Array, penalty: Array, state: _State
+    decoder: Decoder, stops: Array, penalty: Array, state: _State, logits: Array, cache: PyTree
 ) -> _State:
+    """Extend the beams by tokens with the logits [batch * beams, vocabulary]."""
     batch, beams = state.totals.shape
-    flat = lambda x: x.reshape(batch * beams, 1)
-    logits, cache = decoder.apply(variables, state.cache, flat(state.last), flat(state.positions))
-    chances = log_softmax(logits[:, 0].astype(jnp.float32), axis=-1)
+    chances = log_softmax(logits.astype(jnp.float32), axis=-1)
     if len(stops):  # one token represents all ways to end
         end = logsumexp(chances[:, stops], axis=-1)
         chances = chances.at[:, stops].set(-jnp.inf).at[:, stops[0]].set(end)

@@ -278,6 +278,23 @@ def empty_cache(decoder: Decoder, variables: PyTree, batch: int, length: int) ->
     return decoder.empty(batch, length)
 
 
+def last_logits(
+    decoder: Decoder, variables: PyTree, cache: PyTree, tokens: Array, positions: Array
+) -> tuple[Array, PyTree]:
+    """Read tokens; return the logits [batch, vocabulary] of the last in each row, and the cache.
+
+    The compiler selects the last tokens before the product with the vocabulary."""
+    last = (jnp.arange(len(tokens)), jnp.argmax(positions, axis=1))
+    logits, cache = decoder.apply(variables, cache, tokens, positions)
+    if type(decoder) is ModuleDecoder and decoder._single:
+        # The loop over tokens would compute the logits of all; instead, it computes none, and the
+        # last token is read again.
+        again = (tokens[last][:, None], positions[last][:, None])
+        logits, cache = decoder.apply(variables, cache, *again)
+        return logits[:, 0], cache
+    return logits[last], cache
+
+
 @functools.partial(compiled, static_argnums=(0, 1, 2))
 def _empty(decoder: ModuleDecoder, batch: int, length: int, variables: PyTree) -> PyTree:
     if not decoder._by_row:

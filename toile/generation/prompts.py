@@ -1,7 +1,7 @@
 """Functions that read prompts of different lengths into a cache, with little padding.
 
-They read all tokens of a prompt except the last one, with which the loop starts. Prompts of similar
-lengths are read together, in one or several chunks. Logits are not computed.
+Prompts of similar lengths are read together, in one or several chunks. Logits are computed for the
+last token of each prompt only.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from toile import numpy as jnp
 from toile.engine.annotations import Array, PyTree
 from toile.engine.source import describe, here
 from toile.generation.compiled_programs import compiled
-from toile.generation.decoders import Decoder, empty_cache, put_rows
+from toile.generation.decoders import Decoder, empty_cache, last_logits, put_rows
 
 CHUNK = 512  # number of tokens per row that one call reads
 
@@ -58,7 +58,7 @@ def rounded(count: int) -> int:
 def slots_needed(prompts: Sequence[Sequence[int]], limit: int, ahead: int) -> int:
     """Return the number of slots for prompts, `limit` more tokens and `ahead` proposed tokens."""
     longest = max(map(len, prompts))
-    return rounded(max(longest + limit + ahead, _padded_end(longest - 1, CHUNK)))
+    return rounded(max(longest + limit + ahead, _padded_end(longest, CHUNK)))
 
 
 def _padded_end(count: int, chunk: int) -> int:
@@ -70,42 +70,45 @@ def _padded_end(count: int, chunk: int) -> int:
 def read(
     decoder: Decoder, variables: PyTree, prompts: Sequence[Sequence[int]], slots: int,
     chunk: int = CHUNK,
-) -> PyTree:  # fmt: skip
-    """Return a cache that contains the tokens of each prompt except the last one."""
+) -> tuple[Array, PyTree]:  # fmt: skip
+    """Return the logits after each prompt, [batch, vocabulary], and a cache with the prompts."""
     groups: dict[int, list[int]] = {}
     for row, prompt in enumerate(prompts):
-        groups.setdefault(_padded_end(len(prompt) - 1, chunk), []).append(row)
+        groups.setdefault(_padded_end(len(prompt), chunk), []).append(row)
     if len(groups) == 1:
         return _group(decoder, variables, prompts, slots, chunk)
     cache = empty_cache(decoder, variables, len(prompts), slots)
-    for size, rows in groups.items():
-        if size:
-            part = _group(decoder, variables, [prompts[row] for row in rows], slots, chunk)
-            cache = _place(decoder, cache, jnp.asarray(rows), part)
-    return cache
+    logits = []
+    for rows in groups.values():
+        last, part = _group(decoder, variables, [prompts[row] for row in rows], slots, chunk)
+        cache = _place(decoder, cache, jnp.asarray(rows), part)
+        logits.append(last)
+    order = np.argsort([row for rows in groups.values() for row in rows])
+    return jnp.concatenate(logits)[order], cache
 
 
 def _group(
     decoder: Decoder, variables: PyTree, prompts: Sequence[Sequence[int]], slots: int, chunk: int
-) -> PyTree:
+) -> tuple[Array, PyTree]:
     """Read prompts whose rounded lengths are equal."""
     cache = empty_cache(decoder, variables, len(prompts), slots)
-    for tokens, positions in chunks(prompts, chunk):
+    *before, last = chunks(prompts, chunk)
+    for tokens, positions in before:
         cache = store(decoder, variables, cache, tokens, positions)
-    return cache
+    return store_last(decoder, variables, cache, *last)
 
 
 def chunks(
     prompts: Sequence[Sequence[int]], chunk: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield tokens and positions of the prompts without their last tokens, padded with -1."""
-    longest = max(map(len, prompts)) - 1
+    """Yield tokens and positions of the prompts, padded with -1."""
+    longest = max(map(len, prompts))
     for start in range(0, longest, chunk):
         size = min(rounded(longest - start), chunk)
         tokens = np.zeros((len(prompts), size), np.int32)
         positions = np.full(tokens.shape, -1, np.int32)
         for row, prompt in enumerate(prompts):
-            part = prompt[start : min(start + size, len(prompt) - 1)]
+            part = prompt[start : start + size]
             tokens[row, : len(part)] = part
             positions[row, : len(part)] = np.arange(start, start + len(part))
         yield tokens, positions
@@ -117,6 +120,14 @@ def store(
 ) -> PyTree:
     """Store tokens in the cache; the logits are not computed."""
     return decoder.apply(variables, cache, tokens, positions)[1]
+
+
+@functools.partial(compiled, static_argnums=0, donate_argnums=2)
+def store_last(
+    decoder: Decoder, variables: PyTree, cache: PyTree, tokens: Array, positions: Array
+) -> tuple[Array, PyTree]:
+    """Store the last chunk of the prompts; return the logits after them, and the cache."""
+    return last_logits(decoder, variables, cache, tokens, positions)
 
 
 @functools.partial(compiled, static_argnums=0, donate_argnums=1)

@@ -155,8 +155,8 @@ def stream(
         model, variables, prompts, max_tokens: as for `generate`.
         sampler, key, stop_tokens, stop_strings, decode: as for `generate`.
         window, draft: as for `generate`.
-        every: number of steps of the compiled loop between two pieces. With a larger number, less
-            time is spent in Python.
+        every: number of steps between two pieces. Each step adds a token to every row, or several
+            tokens if there is a `draft`. With a larger number, less time is spent in Python.
 
     Yields:
         A `Piece` for each row that has new tokens. The last piece of each row has a `reason`.
@@ -264,21 +264,24 @@ def _pieces(options: _Options, variables: PyTree, steps: int) -> Iterator[Piece]
         chunk = max(64, reading.rounded(ahead))
         slots = min(length, reading.rounded(o.window + chunk))
     read = lambda decoder, variables: reading.read(decoder, variables, o.prompts, slots, chunk)
-    cache = read(o.decoder, variables)
-    drafts = read(o.draft.decoder, o.draft.variables) if o.draft else None
-    rows = sampling_loop.start(o.prompts, o.limits, length, o.keys)
+    logits, cache = read(o.decoder, variables)
+    drafts = read(o.draft.decoder, o.draft.variables)[1] if o.draft else None
     stops = jnp.asarray(o.stop_tokens)
+    rows = sampling_loop.start(o.prompts, o.limits, length, o.keys)
+    rows = sampling_loop.begin(rows, logits, o.sampler, stops)
+    left = steps - 1  # in the first piece
     outputs = [_Output(row, prompt, o) for row, prompt in enumerate(o.prompts)]
     while any(output.running for output in outputs):
-        if o.draft:
+        if o.draft and left:
             cache, drafts, rows = advance_with_draft(
                 o.decoder, o.draft.decoder, o.draft.count, (variables, o.draft.variables),
-                (cache, drafts), rows, o.sampler, stops, steps,
+                (cache, drafts), rows, o.sampler, stops, left,
             )  # fmt: skip
-        else:
+        elif left:
             cache, rows = sampling_loop.advance(
-                o.decoder, variables, cache, rows, o.sampler, stops, steps
+                o.decoder, variables, cache, rows, o.sampler, stops, left
             )
+        left = steps
         tokens, counts, ended = (np.asarray(x) for x in (rows.tokens, rows.counts, rows.ended))
         for output in outputs:
             if output.running:

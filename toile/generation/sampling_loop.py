@@ -71,6 +71,17 @@ def appended(rows: Rows, new: Array, stops: Array) -> Rows:
     return rows.replace(tokens=tokens, counts=counts, ended=ended)
 
 
+def _with_token(rows: Rows, logits: Array, sampler: Sampler, stops: Array) -> Rows:
+    """Draw a token for each row that has not ended, and append it."""
+    keys = api.vmap(random.fold_in)(rows.keys, rows.counts)
+    new = draw(sampler, keys, logits.astype(jnp.float32), jnp.asarray(rows.tokens))
+    return appended(rows, new, stops)
+
+
+# The first token of each row: `logits` are those after the prompts.
+begin = compiled(_with_token)
+
+
 @functools.partial(compiled, static_argnums=0, donate_argnums=2)
 def advance(
     decoder: Decoder, variables: PyTree, cache: PyTree, rows: Rows, sampler: Sampler,
@@ -82,9 +93,7 @@ def advance(
         i, cache, rows = state
         tokens, positions = last_tokens(rows)
         logits, cache = decoder.apply(variables, cache, tokens, positions)
-        keys = api.vmap(random.fold_in)(rows.keys, rows.counts)
-        new = draw(sampler, keys, logits[:, 0].astype(jnp.float32), rows.tokens)
-        return i + 1, cache, appended(rows, new, stops)
+        return i + 1, cache, _with_token(rows, logits[:, 0], sampler, stops)
 
     def more(state: Any) -> Array:
         return (state[0] < steps) & ~jnp.all(state[2].ended)

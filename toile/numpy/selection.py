@@ -368,18 +368,25 @@ def take_along_axis(arr: ArrayLike, indices: ArrayLike, axis: int | None = -1,
 
 
 def _gather_along(a, index, axis, mode, fill_value, wrap, told=None):
-    """Gather along one axis; the other axes are broadcast and become batch axes."""
+    """Gather along one axis; the other axes are broadcast.
+
+    Along axes on which the indices do not depend, whole windows are read."""
     others = [d for d in range(a.ndim) if d != axis]
     lead = manipulation.broadcast_shapes(tuple(a.shape[d] for d in others),
                                          tuple(index.shape[d] for d in others))
     full = dict(zip(others, lead))
-    index = h.broadcast_to(index, tuple(full.get(d, index.shape[d]) for d in range(a.ndim)))
+    windows = tuple(d for d in others if index.shape[d] == 1 != a.shape[d])
+    batch = tuple(d for d in others if d not in windows)
+    index = h.broadcast_to(index, tuple(
+        n if d in windows else full.get(d, n) for d, n in enumerate(index.shape)))
     a = h.broadcast_to(a, tuple(full.get(d, a.shape[d]) for d in range(a.ndim)))
-    index = index_read.index_array(index, a.shape[axis], wrap, told)
+    index = lax.squeeze(index_read.index_array(index, a.shape[axis], wrap, told), windows)
+    places = tuple(sum(e not in windows for e in range(d)) for d in batch)
     numbers = lax.GatherDimensionNumbers(
-        offset_dims=(), collapsed_slice_dims=(axis,), start_index_map=(axis,),
-        operand_batching_dims=tuple(others), start_indices_batching_dims=tuple(others))
-    sizes = tuple(1 if d == axis else min(1, n) for d, n in enumerate(a.shape))
+        offset_dims=windows, collapsed_slice_dims=(axis,), start_index_map=(axis,),
+        operand_batching_dims=batch, start_indices_batching_dims=places)
+    sizes = tuple(n if d in windows else min(1, n) for d, n in enumerate(a.shape))
+    sizes = (*sizes[:axis], 1, *sizes[axis + 1:])
     return lax.gather(a, lax.expand_dims(index, (index.ndim,)), numbers, sizes, mode=mode,
                       fill_value=fill_value)
 

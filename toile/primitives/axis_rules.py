@@ -33,9 +33,9 @@ def broadcast_axis(op: Any, shape: Sequence[int], axis: int) -> int | None:
 
 
 def reshape_axis(op: Any, shape: Sequence[int], axis: int) -> int | None:
-    n = shape[axis]
-    alone = all(m == 1 for i, m in enumerate(shape) if i != axis)
-    return op.shape.index(n) if n != 1 and alone and op.shape.count(n) == 1 else None
+    n, before = shape[axis], prod(shape[:axis])
+    return next((d for d, m in enumerate(op.shape)
+                 if m == n > 1 and prod(op.shape[:d]) == before > 0), None)
 
 
 def transpose_axis(op: Any, shape: Sequence[int], axis: int) -> int | None:

@@ -24,7 +24,7 @@ from toile.generation import prompts as reading
 from toile.generation import samplers
 from toile.generation.compiled_programs import compiled
 from toile.generation.decoders import Decoder, decoder_of, empty_cache, put_rows
-from toile.generation.sampling_loop import Rows, advance
+from toile.generation.sampling_loop import Rows, advance, begin
 from toile.linen.module import Module
 from toile.serving.generations import Busy, Generation, Settings
 
@@ -122,7 +122,7 @@ class BatchEngine:
         }
         self._cache = empty_cache(self._decoder, variables, slots, self._length)
         self._rows: list[Generation | None] = [None] * slots
-        self._entering: tuple[Generation, int, Iterator[PyTree]] | None = None
+        self._entering: tuple[Generation, int, Iterator[Any]] | None = None
         self._queue: collections.deque[Generation] = collections.deque()
         self._condition = InterruptibleCondition()
         self._closing = False
@@ -219,21 +219,23 @@ class BatchEngine:
         if self._dropped(one):
             self._entering = None
             return
-        part = next(chunks)
-        if part is not None:
+        found = next(chunks)
+        if found is not None:
+            logits, part = found
             self._cache = _place(self._decoder, self._cache, np.array([slot]), part)
-            self._start(one, slot)
-            self._entering = None
+            self._start(one, slot, logits)
 
-    def _read(self, one: Generation) -> Iterator[PyTree | None]:
-        """Yield None for each chunk of the prompt, and its cache at the end."""
+    def _read(self, one: Generation) -> Iterator[tuple[Array, PyTree] | None]:
+        """Yield None for each chunk of the prompt but the last, then its logits and its cache."""
         cache = empty_cache(self._decoder, self._variables, 1, self._length)
-        for tokens, positions in reading.chunks([one.prompt], reading.CHUNK):
+        *before, last = reading.chunks([one.prompt], reading.CHUNK)
+        for tokens, positions in before:
             cache = reading.store(self._decoder, self._variables, cache, tokens, positions)
             yield None
-        yield cache
+        yield reading.store_last(self._decoder, self._variables, cache, *last)
 
-    def _start(self, one: Generation, slot: int) -> None:
+    def _start(self, one: Generation, slot: int, logits: Array) -> None:
+        """Give a prompt its row, and draw its first token."""
         settings, count = one.settings, len(one.prompt)
         self._tokens[slot] = -1
         self._tokens[slot, :count] = one.prompt
@@ -242,7 +244,15 @@ class BatchEngine:
         for name, values in self._values.items():
             values[slot] = getattr(settings, name)
         with self._condition:
-            self._rows[slot] = one
+            self._rows[slot], self._entering = one, None
+        row = slice(slot, slot + 1)
+        sampler = _RowSampler({name: values[row] for name, values in self._values.items()})
+        rows = begin(
+            Rows(self._tokens[row], self._counts[row], self._limits[row], np.zeros(1, bool),
+                 self._keys[row]), logits, sampler, self._stops,
+        )  # fmt: skip
+        self._tokens[slot], self._counts[slot] = np.asarray(rows.tokens)[0], rows.counts[0]
+        self._pass_on(one, slot, count, bool(rows.ended[0]))
 
     def _step(self) -> None:
         """Append a token to each row, and pass it to the request of the row."""
@@ -257,21 +267,23 @@ class BatchEngine:
         self._cache, rows = advance(
             self._decoder, self._variables, self._cache, rows, sampler, self._stops, 1
         )
-        counts, ended = np.asarray(rows.counts), np.asarray(rows.ended)
-        tokens = np.asarray(rows.tokens)
+        before, ended = self._counts, np.asarray(rows.ended)
+        self._tokens, self._counts = (np.array(x) for x in (rows.tokens, rows.counts))
         for slot, one in enumerate(self._rows):
-            if one is None:
-                continue
-            new = tokens[slot, self._counts[slot] : counts[slot]].tolist()
-            stopped = bool(new) and new[-1] in self._stops
-            if stopped:
-                new = new[:-1]
-            if new:
-                one.add(new)
-            if ended[slot]:
-                one.end("stop" if stopped else "length")
-                self._leave(slot)
-        self._tokens, self._counts = tokens.copy(), counts.copy()
+            if one is not None:
+                self._pass_on(one, slot, before[slot], ended[slot])
+
+    def _pass_on(self, one: Generation, slot: int, count: int, ended: bool) -> None:
+        """Pass the tokens of a row after the first `count` to its request."""
+        new = self._tokens[slot, count : self._counts[slot]].tolist()
+        stopped = bool(new) and new[-1] in self._stops
+        if stopped:
+            new = new[:-1]
+        if new:
+            one.add(new)
+        if ended:
+            one.end("stop" if stopped else "length")
+            self._leave(slot)
 
     def _leave(self, slot: int) -> None:
         for name, values in self._values.items():  # so that skipped steps of the sampler stay so

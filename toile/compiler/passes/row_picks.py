@@ -95,14 +95,17 @@ def _picked(op: Gather, x: Any, indices: Any) -> Any:
     zeros = broadcast_in_dim(scalar(0, x.dtype), x.shape, ())
     found = reduce_sum(select(hits, x, zeros), (len(x.shape) - 1,))
     if op.mode == GatherScatterMode.FILL_OR_DROP:
-        fill = fill_number(op.fill_value, x.dtype)
-        fill = default_fill(np.dtype(x.dtype)) if fill is None else fill
-        filled = broadcast_in_dim(scalar(fill, x.dtype), found.shape, ())
-        low, high = (
-            broadcast_in_dim(scalar(n, which.dtype), which.shape, ()) for n in (0, x.shape[-1])
-        )
-        found = select(ge(which, low), select(lt(which, high), found, filled), filled)
+        found = fill_outside(op, which, x.shape[-1], found)
     return reshape(found, indices.shape[:-1])
+
+
+def fill_outside(op: Gather, which: Any, length: int, found: Any) -> Any:
+    """What a gather found, or its fill value where the index is not in an axis of this length."""
+    fill = fill_number(op.fill_value, found.dtype)
+    fill = default_fill(np.dtype(found.dtype)) if fill is None else fill
+    low, high, other = (broadcast_in_dim(scalar(n, x.dtype), found.shape, ())
+                        for n, x in ((0, which), (length, which), (fill, found)))
+    return select(ge(which, low), select(lt(which, high), found, other), other)
 
 
 def _put(op: Scatter, zeros: Any, indices: Any, updates: Any) -> Any:
