@@ -35,7 +35,7 @@ from benchmarks.timing import cpu_name, part_of, turn
 BATCH = 8  # batch size for gradients per example
 SIZES = {"cpu": {"small": 1 << 12, "large": 1 << 20}, "gpu": {"small": 1 << 12, "large": 1 << 24}}
 WINDOW_S, ROUNDS = 0.01, 5
-PAUSE_S = 0.02  # before each window on a CPU: until then, threads of other libraries may be spinning
+PAUSE_S = 0.02  # before each window on a CPU: threads of other libraries may still be spinning
 SLOW_S = 2.0  # a call that takes longer is measured once
 PATIENCE_S = 120.0  # seconds for one cell, including compilation in all libraries
 
