@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import permutations
 from math import prod
 from typing import Any
 
@@ -48,11 +49,14 @@ from toile.targets.llvm.launches import Launch, Rows, Span
 
 _SHORT = 16  # elements of a row that is worth joining with the next
 _ENOUGH = 1024  # the fewest elements of an operand that is worth copying
+# The fewest elements of a map whose axes are worth reordering; the bytes of a cache line, and those
+# that the first cache holds for certain.
+_ENOUGH_LINES, _LINE, _CACHED = 1 << 15, 64, 1 << 14
 
 
 def plan_nest(x: Loops, plan: Any) -> None:
     """Stage the launches of a loop nest."""
-    x = _with_dense_loads(_with_longer_rows(unrolled(x, plan), plan), plan)
+    x = _with_dense_loads(_in_order(_with_longer_rows(unrolled(x, plan), plan)), plan)
     nest = x.nest
     if nest.kind == "partial":
         _parts(x, plan)
@@ -67,6 +71,37 @@ def plan_nest(x: Loops, plan: Any) -> None:
         grain = grain_of_map(nest) if per_unit == 1 else grain_of_rows(nest, per_unit)
         across = 1 if nest.kind == "map" and nest.rank == 1 else n
         plan.stage(_launch(plan, x, [], units, grain, going=(across,)))
+
+
+def _in_order(x: Loops) -> Loops:
+    """A map with its outer axes in an order in which cache lines are read fewer times, if there is
+    one that reads at most half as many. The given order is that of the result."""
+    nest, rank = x.nest, len(x.extents)
+    if nest.kind != "map" or not 3 <= rank <= 5 or prod(x.extents) < _ENOUGH_LINES or any(
+            isinstance(node, Index) for node in nest.nodes) or any(a.picked for a in nest.loads):
+        return x
+    orders = [(*order, rank - 1) for order in permutations(range(rank - 1))]
+    best = min(orders, key=partial(_lines, x))
+    if 2 * _lines(x, best) > _lines(x, orders[0]):
+        return x
+    loads, stores = ([p._replace(strides=tuple(p.strides[i] for i in best)) for p in places]
+                     for places in (x.loads, x.stores))
+    return replace(x, extents=tuple(x.extents[i] for i in best), loads=loads, stores=stores)
+
+
+def _lines(x: Loops, order: Sequence[int]) -> int:
+    """About how many cache lines the loops of a map read and write, with its axes in this order:
+    lines that the inner loops touch are read once if all of them fit into the cache."""
+    places = [*x.loads, *x.stores]
+    distinct, moved = [1] * len(places), [1] * len(places)
+    for axis in reversed(order):
+        n, held = x.extents[axis], _LINE * sum(distinct) <= _CACHED
+        for i, p in enumerate(places):
+            step = abs(p.strides[axis]) * p.dtype.itemsize
+            more = n if step >= _LINE else max(1, n * step // _LINE)
+            distinct[i], moved[i] = distinct[i] * more, (distinct[i] * more if held
+                                                         else moved[i] * n)
+    return sum(moved)
 
 
 def _with_longer_rows(x: Loops, plan: Any) -> Loops:
