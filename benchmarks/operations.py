@@ -206,7 +206,7 @@ def _times(peers: Peers, calls: dict[str, Callable[[], Any]]) -> dict[str, list[
 
 
 def _calls_of_window(peers: Peers, name: str, call: Callable[[], Any]) -> int:
-    """How many calls fit into a window; they also warm up the CPU, which a pause slows down."""
+    """Count the calls that fit into a window. They also warm up the CPU after a pause."""
     count, ends = 0, time.perf_counter() + WINDOW_S
     while time.perf_counter() < ends:
         peers.wait(name, call())

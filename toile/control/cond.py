@@ -1,8 +1,8 @@
 """cond and switch: one of several Programs, chosen by an index.
 
 The first operand is an int32 scalar, clamped to the indices of the branches. A mapped index runs
-every branch and selects; a branch with loops or matrix decompositions runs only if an example takes
-it. This module may import control.call and the modules below it.
+every branch and selects; a branch with loops or matrix decompositions runs only if at least one
+example takes it. This module may import control.call and the modules below it.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ def _moving_where(taken: Any, x: Any, dim: Dim) -> Any:
 
 
 def _is_expensive(branch: Program) -> bool:
-    """Whether testing if any example takes a branch costs little beside running it."""
+    """Whether a branch is so long that testing whether any example takes it is worthwhile."""
     return not branch.effects and not branch.axis_names and _has_long_operations(branch)
 
 

@@ -370,7 +370,7 @@ def take_along_axis(arr: ArrayLike, indices: ArrayLike, axis: int | None = -1,
 def _gather_along(a, index, axis, mode, fill_value, wrap, told=None):
     """Gather along one axis; the other axes are broadcast.
 
-    Along axes on which the indices do not depend, whole windows are read."""
+    Along axes where the indices have size 1, whole windows are read."""
     others = [d for d in range(a.ndim) if d != axis]
     lead = manipulation.broadcast_shapes(tuple(a.shape[d] for d in others),
                                          tuple(index.shape[d] for d in others))

@@ -161,7 +161,7 @@ class ReduceProd(Reduction):
         )
 
     def tangent(self, out: Any, x: Any, dx: Any) -> Any:
-        # dx comes last: multiplied by a small cotangent, most products would be subnormal (slow).
+        # dx is last: products that begin with a small dx would be subnormal, which is slow.
         if not x.size or math.prod([x.shape[a] for a in self.axes]) == 1:
             return reduce_sum(dx, self.axes)
         axis = self.axes[0] if len(self.axes) == 1 else 0
@@ -176,8 +176,8 @@ class ReduceProd(Reduction):
 
 
 def _others(p: Any, axis: int) -> list[Any]:
-    """For each element, the product of all others along the axis, from a balanced tree; the parts
-    of one array."""
+    """For each element, the product of all others along the axis, computed with a balanced tree;
+    returned as consecutive parts of one array."""
     n, half = p.shape[axis], p.shape[axis] // 2
     part = lambda x, start, stop: slice_axis(x, start, stop, axis)
     left, right = part(p, 0, half), part(p, half, 2 * half)

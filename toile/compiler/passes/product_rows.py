@@ -1,12 +1,13 @@
-"""Rows that are selected from a product of matrices are selected from its operand instead.
+"""Select rows of the operand of a matrix product instead of rows of the product.
 
     (x @ w)[rows] = x[rows] @ w
 
 The logits of the last position of a prompt then need the product of one row with the vocabulary.
 Slices, dynamic slices and gathers of whole rows are moved, also through operations by element,
-reductions over other axes, and operations that only change axes. A result that is selected has no
-other reader, at most half of an axis is selected, and the selection reaches a large product. Rows
-that a gather fills, because their index is out of bounds, are filled at the end.
+reductions over other axes, and operations that only change axes. A selection is moved only if
+nothing else reads what it selects from, if it keeps at most half of each axis that it cuts, and if
+it reaches a large product. If a gather fills rows whose index is out of bounds, they are filled at
+the end.
 """
 
 from __future__ import annotations
@@ -195,9 +196,9 @@ class _Search:
         self.uses.update(o for o in program.outputs if o.__class__ is Var)
 
     def steps(self, i: int, selection: _Selection) -> list[Step] | None:
-        """The equations that equation `i` can be moved before, in order; None if that saves little.
+        """The equations before which selection `i` can be moved; None if that saves little.
 
-        They are visited after all their readers."""
+        They are in order, and visited after all their readers."""
         asked: Counter[tuple[Atom, Frame]] = Counter()
         waiting: list[tuple[int, Frame]] = []
 
@@ -239,7 +240,7 @@ def _frames(e: Equation, frame: Frame, selection: _Selection) -> list[Frame] | N
 
 
 def _operand_frames(e: Equation, frame: Frame) -> list[Frame] | None:
-    """The frames of the operands, without axes that do not become whole axes of the result."""
+    """The frames of the operands; -1 for axes that do not become one whole axis of the result."""
     op, out = e.op, e.outs[0].aval.shape
     if not (by_element(e) or op.views_part or op.moves_axes or op.is_reduction
             or op.joined_axis is not None or op.kernel_family == "contraction"):

@@ -35,7 +35,7 @@ from toile.targets.llvm import native
 from toile.targets.llvm.launches import Launch
 
 _DIRECT = 8192  # the longest signal that is transformed in the lanes of one buffer
-_SHORT = 224  # the longest one for which empty lanes cost less than a division
+_SHORT = 224  # the longest signal for which empty lanes cost less than a division
 _MOST_CHIRP = 1 << 17  # the longest signal for which a plan holds the tables of a chirp
 _CHUNK_NS = 5_000.0  # nanoseconds that a chunk should take at least
 

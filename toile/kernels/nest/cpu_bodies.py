@@ -37,7 +37,7 @@ def body(nest: LoopNest) -> Body:
 def combine(k: Scalars, name: str, total: Value, x: Value, any_order: bool = True) -> Value:
     """One step of a reduction; to be vectorized, float sums and products must allow any order.
 
-    The largest of 0 and -0 may be either: on x86-64, their order takes half of the instructions."""
+    The largest of 0 and -0 may be either: on x86-64, to distinguish them takes half of the time."""
     if name in ("reduce_max", "reduce_min") and kind(total.dtype) == "f":
         return k.extreme(name.removeprefix("reduce_"), total, x)
     if not any_order or name not in ("reduce_sum", "reduce_prod") or kind(total.dtype) not in "fc":

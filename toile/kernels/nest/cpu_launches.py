@@ -49,9 +49,8 @@ from toile.targets.llvm.launches import Launch, Rows, Span
 
 _SHORT = 16  # elements of a row that is worth joining with the next
 _ENOUGH = 1024  # the fewest elements of an operand that is worth copying
-# The fewest elements of a map whose axes are worth reordering; the bytes of a cache line, and those
-# that the first cache holds for certain.
-_ENOUGH_LINES, _LINE, _CACHED = 1 << 15, 64, 1 << 14
+_WORTH_ORDERING = 1 << 15  # the fewest elements of a map
+_LINE, _CACHED = 64, 1 << 14  # bytes of a cache line, and bytes that every first cache holds
 
 
 def plan_nest(x: Loops, plan: Any) -> None:
@@ -74,10 +73,10 @@ def plan_nest(x: Loops, plan: Any) -> None:
 
 
 def _in_order(x: Loops) -> Loops:
-    """A map with its outer axes in an order in which cache lines are read fewer times, if there is
-    one that reads at most half as many. The given order is that of the result."""
+    """The map with its outer axes in the order that touches the fewest cache lines, if these are at
+    most half as many as in the given order, which is that of the result."""
     nest, rank = x.nest, len(x.extents)
-    if nest.kind != "map" or not 3 <= rank <= 5 or prod(x.extents) < _ENOUGH_LINES or any(
+    if nest.kind != "map" or not 3 <= rank <= 5 or prod(x.extents) < _WORTH_ORDERING or any(
             isinstance(node, Index) for node in nest.nodes) or any(a.picked for a in nest.loads):
         return x
     orders = [(*order, rank - 1) for order in permutations(range(rank - 1))]

@@ -8,10 +8,10 @@ each update is added as a multiple of a power of two: the smallest for which no 
 bits. The rounding of an update depends on this exponent only. In the end, one kernel adds the sums
 to the result.
 
-If updates are many, the exponents of all of them are found first, by one kernel that reads them in
-order. If these are close enough, each element has several integers, each for a range of exponents
-(`DIGITS`), and every update is added to one of them: no element's own exponent is needed. If the
-integers of all places do not fit in a cache, the updates are ordered roughly by place before.
+If there are many updates, one kernel first finds the range of their exponents. If it is small
+enough, each element has several integers for its sum, one for each range of exponents (`DIGITS`).
+Every update is added to one of them, so that the exponents of single elements are not needed. If
+the integers do not fit in a cache, the updates are first sorted roughly by place.
 """
 
 from __future__ import annotations
@@ -125,8 +125,8 @@ def add(p: Problem, plan: Planner) -> None:
 
 
 def _batches(p: Problem) -> int:
-    """The number of batches, or of places that one index stands for: each place gets at most one
-    update of those that share an index."""
+    """The number of batches, or of places that share an index: of the updates with the same index,
+    each place gets at most one."""
     return prod(n for n, step in zip(p.rows.shape, p.rows.places, strict=True) if step)
 
 

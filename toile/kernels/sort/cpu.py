@@ -184,7 +184,7 @@ def _place(f: ir.Function, type: str, pointer: str) -> str:
 
 
 def lower_top_k(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
-    """TopK: a heap of the k best or, if k is not small, sorts of those that may be among them."""
+    """TopK: a heap of the k best or, if k is not small, repeated sorts of candidates."""
     x = ins[0]
     n = x.shape[op.axis]
     if not orders(x.dtype) or n >= 2**31 or op.k == 0 or len(x.shape) > 8:
@@ -261,8 +261,9 @@ def _heap_of_best(
 
 
 class _Candidates:
-    """The k least elements: those below the k-th of the elements that were sorted last are appended
-    to them, without branches; when `room` elements are there, they are sorted."""
+    """Finds the k least elements with a buffer of candidates. An element is appended, without a
+    branch, if it is less than the k-th of the last sort. When the buffer holds `room` elements, it
+    is sorted, and the k least are kept."""
 
     def __init__(self, f: ir.Function, sorter: ir.Function, type: str, k: str, room: str):
         self.f, self.sorter, self.type, self.k, self.room = f, sorter, type, k, room

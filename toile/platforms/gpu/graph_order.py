@@ -10,8 +10,8 @@ Nodes are grouped in a few chains. Within a chain, each node waits for the one b
 has a clock, which holds for each chain the last node that is known to come before it. Nodes that
 the clock already covers need no edges.
 
-On GPUs since Hopper, a kernel of toile's own is started while the kernel that it waits for still
-runs, and waits for its end itself. This saves a part of the time between two nodes.
+On Hopper and newer GPUs, a kernel of toile's own that depends on only one kernel is launched before
+that kernel ends, and waits for it on the GPU. This shortens the gap between the two.
 """
 
 from __future__ import annotations
@@ -184,8 +184,8 @@ class GraphOrder:
     def wait(
         self, step: Any, addresses: dict[Any, int], kernels: bool = False
     ) -> tuple[list[_Work], Any]:
-        """Let what is issued next wait for what a step depends on; `kernels`: it is toile's own
-        kernels."""
+        """Let what is issued next wait for what a step depends on; `kernels`: it consists of
+        toile's own kernels."""
         reads, writes = (
             [(addresses[b], addresses[b] + n) for b, n in some] for some in self.extents.of(step))
         needed: set[_Work] = {self.first}
@@ -285,9 +285,9 @@ class GraphOrder:
         return [parts[part]]
 
     def wait_for(self, works: list[_Work], kernels: bool = False) -> None:
-        """Let what is issued next wait for these works; `kernels`: it is toile's own kernels. One
-        that waits for a single kernel is started early. If there were several, those of other
-        branches would wait for room on the multiprocessors."""
+        """Let what is issued next wait for these works; `kernels`: it consists of toile's own
+        kernels. A kernel that waits for only one kernel is launched early. One that waits for
+        several is not: it would occupy multiprocessors that kernels of other branches need."""
         nodes = [n for x in works for n in x.nodes]
         if kernels and len(nodes) == 1 and driver().starts_early() and driver().is_kernel(nodes[0]):
             driver().wait_for_nodes(self.stream, nodes, early=True)

@@ -38,7 +38,7 @@ _COS = {
               -1.38888888888741095749e-03, 4.16666666666666019037e-02),
 }
 _TWO_OVER_PI = 0.6366197723675814
-_LARGE = (45, 66, 87, 107)  # float32 numbers are large from these powers of 2 on
+_LARGE = (45, 66, 87, 107)  # float32 numbers of at least 2**e have factors of their own
 _HALF_PI = (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591833e-33)  # in three parts
 
 
@@ -87,10 +87,11 @@ def _quadrants(k: Arithmetic, p: Value) -> tuple[Value, Value]:
 
 @functools.cache
 def _turn_factors() -> tuple[tuple[float, float], ...]:
-    """2/π in two doubles, without multiples of 4 in its product with a float32 of at least 2**e.
+    """2/π as two doubles, for e = 0 and each e of _LARGE.
 
-    Such a float32 is a multiple of 2**(e - 23), so multiples of 2**(25 - e) may be left out of 2/π.
-    The rest, at most half of that, is the pair for e = 0 (which leaves out nothing) and _LARGE."""
+    A float32 of at least 2**e is a multiple of 2**(e - 23). Multiples of 2**(25 - e) can therefore
+    be left out of 2/π: they change the product by multiples of 4 only, which are whole turns. At
+    most 2**(24 - e) remains. Nothing is left out for e = 0."""
     with localcontext() as context:
         context.prec = 120
         pairs = []
@@ -107,9 +108,9 @@ def _reduced_single(k: Arithmetic, x: Value) -> tuple[Value, Value]:
     """|x| modulo π/2 as a float32 in [-π/4, π/4], and the quarter turns removed.
 
     The quarter turns x 2/π stay below 2**46, because large x have factors of their own. Their
-    nearest integer n is therefore off by at most 2**-9, and x 2/π - n is a fused step whose result
-    is much smaller than one: an error of 2**-63, where the least distance of a float32 from a
-    multiple of π/2 is above 2**-30."""
+    nearest integer n is therefore off by at most 2**-9. The last fused operation computes
+    x 2/π - n with an error of 2**-63, which is small enough: no float32 is closer than 2**-30 to a
+    multiple of π/2."""
     x = k.abs(x)
     (high, low), *others = _turn_factors()
     first, second = k.constant(high, FLOAT64), k.constant(low, FLOAT64)

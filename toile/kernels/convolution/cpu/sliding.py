@@ -1,4 +1,4 @@
-"""Convolutions of single channels along long rows, in memory order: vectors are along the rows.
+"""Convolutions of single channels with long rows, in memory order. Vectors run along the rows.
 
 The windows of x are an array that overlaps itself: with the stride of the taps along one axis and
 that of the positions along another. Its product with w is a contraction that runs along the
