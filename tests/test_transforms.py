@@ -17,7 +17,7 @@ import toile
 import toile.numpy as jnp
 from tests.golden.recorded import CORNERS
 from tests.quick_jax import OPTIONS
-from toile import lax
+from toile import lax, random
 
 JAX = SimpleNamespace(jax=jax, jnp=jax.numpy, lax=jax.lax)
 TOILE = SimpleNamespace(jax=toile, jnp=jnp, lax=lax)
@@ -421,3 +421,26 @@ def test_long_branches_are_not_run_in_vain():
     assert not {"while", "scan"} & {*operations(toile.vmap(iterated), x)}
     assert "cond" not in operations(toile.vmap(lambda x: lax.cond(
         x[0, 0] > 0, jnp.sin, jnp.cos, x)), x)
+
+
+def test_choices_between_keys():
+    """Branches that return keys, or keep them for the backward pass, also if they contain loops."""
+    def turned(i, k):
+        return lax.cond(i > 0, lambda k: lax.fori_loop(0, 3, lambda j, k: random.fold_in(k, j), k),
+                        lambda k: k, k)
+
+    keys, which = random.split(random.key(0), 3), jnp.array([0, 1, 0])
+    found = random.key_data(toile.vmap(turned)(which, keys))
+    wanted = [random.key_data(turned(i, k)) for i, k in zip(which, keys, strict=True)]
+    np.testing.assert_array_equal(found, np.stack(wanted))
+
+    noisy = lambda x, k: (random.normal(k, x.shape) * x**2).sum()
+
+    def loss(x, i, k, noisy):
+        return lax.cond(i > 0, lambda x, k: noisy(x, random.fold_in(k, 3)), lambda x, k: x.sum(),
+                        x, k)
+
+    for compiled in (toile.jit, lambda f, **_: f):
+        by_x = compiled(toile.grad(loss), static_argnums=3)
+        found = by_x(jnp.ones(3), 1, keys[0], toile.checkpoint(noisy))
+        np.testing.assert_allclose(found, by_x(jnp.ones(3), 1, keys[0], noisy), rtol=1e-6)

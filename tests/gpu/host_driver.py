@@ -160,6 +160,8 @@ class HostDriver:
         source = self.sources[function - 1]
         text, wrapper = source.removeprefix(kernels.PRELUDE).rsplit('\nextern "C"', 1)
         assert threads == kernels.threads_of(text)
+        assert "__ldg(" not in text or not (self.recording and self.recording.early), (
+            "the compiler may move such reads before the wait")
         self.launched += 1
         if "while (high" not in wrapper:
             self._do(lambda: fibers.execute(emulator.on_host(text), given, blocks), stream, True)

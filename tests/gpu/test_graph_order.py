@@ -219,6 +219,21 @@ def test_kernels_start_early(monkeypatch):
         assert wrapper.split("{", 1)[1].lstrip().startswith("start();")
 
 
+def test_nothing_stays_early(monkeypatch):
+    """An early edge that no kernel has used, because its launch was left out, is replaced."""
+    asked = []
+    monkeypatch.setattr(graph_order, "driver", lambda: SimpleNamespace(
+        starts_early=lambda: True, is_kernel=lambda node: True, last_nodes=lambda stream: (),
+        wait_for_nodes=lambda stream, nodes, early=False: asked.append((nodes, early))))
+    order = GraphOrder(1, None)
+    work = graph_order._Work([7], 0, 1, [0] * graph_order.CHAINS)
+    order.wait_for([work], early=True)
+    order.add([], [work], (0, [], [], []), alone=False)  # as the issuer does it without nodes
+    order.wait_for([work])  # by a library call
+    order.wait_for([work])
+    assert asked == [([7], True), ([7], False)]
+
+
 @pytest.mark.skipif(not fibers.available(), reason="needs g++")
 def test_missing_edges_give_wrong_results(monkeypatch):
     """The test above would notice: without edges some order is wrong."""

@@ -42,8 +42,9 @@ from toile.primitives.barriers import stop_gradient
 from toile.primitives.bits import eq
 from toile.primitives.bounds import unchecked
 from toile.primitives.elementwise import clamp, convert, select_n
-from toile.primitives.families import bdim_at, broadcast_in_dim, instantiate, scalar, zeros
+from toile.primitives.families import bdim_at, broadcast_in_dim, instantiate, scalar
 from toile.primitives.linalg import MatrixOperation
+from toile.primitives.random import blank
 from toile.primitives.reductions import ReduceOr
 from toile.primitives.rules import frame_rule
 from toile.transforms.jvp import jvp_program
@@ -219,7 +220,7 @@ def _vmap_if_taken(branch: Program, axis: Axis, taken: Any, xs: Sequence[Any],
                    dims: Sequence[Dim]) -> Any:
     """The results of a branch for all examples, or zeros if no example takes it."""
     every, _ = vmap_program(branch, axis, leading([d is not None for d in dims]), True)
-    none = derive(lambda *_: [zeros(a) for a in every.out_avals], every.in_avals, branch.name)
+    none = derive(lambda *_: [blank(a) for a in every.out_avals], every.in_avals, branch.name)
     index = convert(ReduceOr((0,))(taken), np.dtype(np.int32))
     return Cond((none, every))(index, *move_mapped(xs, dims, axis[1]))
 
@@ -233,7 +234,7 @@ def _padded_outputs(program: Program, n: int, residuals: Sequence[Sequence[Aval]
         outs = evaluate(program, xs)
         result, own = outs[:n], outs[n:]
         for i, avals in enumerate(residuals):
-            result += own if i == mine else [zeros(a) for a in avals]
+            result += own if i == mine else [blank(a) for a in avals]
         return result
 
     return derive(run, program.in_avals, program.name)

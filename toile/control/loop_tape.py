@@ -22,8 +22,8 @@ from toile.primitives.bits import and_, eq, ge, gt, lt, shift_left, shift_right_
 from toile.primitives.choices import select
 from toile.primitives.dynamic_slices import DynamicSlice, dynamic_update_slice
 from toile.primitives.elementwise import max_, min_
-from toile.primitives.families import add, reshape, scalar, sub, zeros
-from toile.primitives.random import random_wrap
+from toile.primitives.families import add, reshape, scalar, sub
+from toile.primitives.random import blank
 from toile.primitives.shapes import slice_axis
 
 Values = Sequence[Any]
@@ -307,11 +307,7 @@ def _starts(buffer: Any, row: Any) -> list[Any]:
 
 def _buffer(rows: int, aval: Aval) -> Any:
     """Room for values; what it contains is never read."""
-    impl = getattr(aval.dtype, "impl", None)
-    if impl is None:
-        return zeros(Aval((rows, *aval.shape), aval.dtype))
-    words = zeros(Aval((rows, *aval.shape, *impl.key_shape), np.dtype(np.uint32)))
-    return random_wrap(words, impl.name)
+    return blank(Aval((rows, *aval.shape), aval.dtype))
 
 
 def _put(buffer: Any, x: Any, row: Any) -> Any:

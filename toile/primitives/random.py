@@ -20,7 +20,7 @@ from toile.engine.operation import Axis, Dim, Operation
 from toile.engine.records import dataclass
 from toile.primitives import rules, threefry_words
 from toile.primitives.arrays import threefry
-from toile.primitives.families import bdim_at, mapped_first
+from toile.primitives.families import bdim_at, mapped_first, zeros
 from toile.primitives.rules import mapped_in_place
 
 _UINT32 = np.dtype(np.uint32)
@@ -197,6 +197,14 @@ def random_bits(keys: Any, bit_width: int, shape: Sequence[int]) -> Any:
 def random_wrap(words: Any, impl: str | None = None) -> Any:
     """Keys of the named generator, or of the configured one."""
     return RandomWrap(dtypes.key_dtype(impl))(words)
+
+
+def blank(aval: Aval) -> Any:
+    """An array of zeros of any dtype; keys have words of zeros."""
+    impl = getattr(aval.dtype, "impl", None)
+    if impl is None:
+        return zeros(aval)
+    return random_wrap(zeros(Aval((*aval.shape, *impl.key_shape), np.dtype(np.uint32))), impl.name)
 
 
 def random_unwrap(keys: Any) -> Any:

@@ -182,10 +182,10 @@ class GraphOrder:
         self.wait_for(self._few(x for x in self.tails if x is not None))
 
     def wait(
-        self, step: Any, addresses: dict[Any, int], kernels: bool = False
+        self, step: Any, addresses: dict[Any, int], early: bool = False
     ) -> tuple[list[_Work], Any]:
-        """Let what is issued next wait for what a step depends on; `kernels`: it consists of
-        toile's own kernels."""
+        """Let what is issued next wait for what a step depends on; `early`: it consists of kernels
+        that may be launched early."""
         reads, writes = (
             [(addresses[b], addresses[b] + n) for b, n in some] for some in self.extents.of(step))
         needed: set[_Work] = {self.first}
@@ -206,7 +206,7 @@ class GraphOrder:
             used = self._part(call, kept)
             kept = self._few({*kept, *(x.last for x in used if x.last is not None)})
         chain = self._chain(kept)
-        self.wait_for(kept, kernels)
+        self.wait_for(kept, early)
         return kept, (chain, reads, writes, used)
 
     def last(self) -> tuple[int, ...]:
@@ -284,12 +284,12 @@ class GraphOrder:
         call.use_part(part)
         return [parts[part]]
 
-    def wait_for(self, works: list[_Work], kernels: bool = False) -> None:
-        """Let what is issued next wait for these works; `kernels`: it consists of toile's own
-        kernels. A kernel that waits for only one kernel is launched early. One that waits for
-        several is not: it would occupy multiprocessors that kernels of other branches need."""
+    def wait_for(self, works: list[_Work], early: bool = False) -> None:
+        """Let what is issued next wait for these works; `early`: it consists of kernels that may be
+        launched early. A kernel that waits for only one kernel is. One that waits for several is
+        not: it would occupy multiprocessors that kernels of other branches need."""
         nodes = [n for x in works for n in x.nodes]
-        if kernels and len(nodes) == 1 and driver().starts_early() and driver().is_kernel(nodes[0]):
+        if early and len(nodes) == 1 and driver().starts_early() and driver().is_kernel(nodes[0]):
             driver().wait_for_nodes(self.stream, nodes, early=True)
             self.before = []
         elif works != self.before:

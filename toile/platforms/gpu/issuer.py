@@ -41,7 +41,7 @@ class _Launch:
     """One launch: its words, which of them are pointers, and the plan's launches it covers."""
 
     __slots__ = ("kernel", "function", "threads", "blocks", "words", "refs", "shared", "parts",
-                 "moves")
+                 "moves", "waits")
 
     def __init__(
         self, kernel: Kernel, words: Sequence[Any], blocks: int, shared: int, parts: list[Launch]
@@ -51,6 +51,9 @@ class _Launch:
         self.words = words_of([0 if isinstance(w, Ref) else w for w in words], kernel.room)
         self.threads = kernels.threads_of(kernel.text)
         self.function = 0
+        # Whether it reads only after it has waited for others. A compiler may move reads with
+        # `__ldg`, whose memory does not change during the kernel, before the wait.
+        self.waits = "__ldg(" not in kernel.text
         # Of a launch that only copies whole arguments to results: the argument and result buffers.
         self.moves: list[tuple[Any, Any]] = []
 
@@ -194,7 +197,8 @@ class Issuer:
         """Issue the launches of a region, which do not depend on each other."""
         launch, launches = driver().launch, self.launches[id(step)]
         nodes: list[int] = []
-        needed, uses = ([], None) if order is None else order.wait(step, addresses, kernels=True)
+        early = all(x.waits for x in launches)
+        needed, uses = ([], None) if order is None else order.wait(step, addresses, early)
         for n, x in enumerate(launches):
             if x.moves and all(addresses[a] == addresses[b] for a, b in x.moves):
                 continue
@@ -202,7 +206,7 @@ class Issuer:
             for i, buffer, offset in x.refs:
                 words[i] = addresses[buffer] + offset
             if order is not None and n:
-                order.wait_for(needed, kernels=True)
+                order.wait_for(needed, early)
             launch(x.function, x.blocks, x.threads, x.shared, stream, words)
             if order is not None:
                 nodes += order.last()
@@ -213,7 +217,7 @@ class Issuer:
                     error.add_note(f"in {describe(x)} of {self.plan.program.name}")
                     raise
         if order is not None:
-            order.add(nodes, needed, uses, len(launches) == 1)
+            order.add(nodes, needed, uses, len(nodes) == 1)
 
     def _other(
         self, step: Any, addresses: Addresses, stream: int, checked: bool,
