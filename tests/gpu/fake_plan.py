@@ -68,6 +68,9 @@ class FakePlan:
         copies.copy(out, x, self)
         return out
 
+    def never_written(self, x):
+        return True
+
     def before_loops(self, x, key, make):
         return None
 

@@ -319,6 +319,15 @@ class Plan(MadePlan):
         """Whether this is the body of a loop with at least `turns` turns that does not change x."""
         return x.buffer in self.fixed and self.turns >= turns
 
+    def never_written(self, x: Ref) -> bool:
+        """Whether x is an argument or a constant of the whole Program, which nothing writes before
+        its last reader has finished."""
+        home: Plan = self
+        while home.around is not None and x.buffer in home.fixed:
+            home = home.around
+        return isinstance(x.buffer, Constant) or (
+            home.around is None and x.buffer in home.program.inputs)
+
     def before_loops(self, x: Ref, key: Any, make: Callable[[Plan], Ref]) -> Ref | None:
         """What `make` derives from x, staged before all loops in which x does not change.
 

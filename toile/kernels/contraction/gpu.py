@@ -18,7 +18,7 @@ from typing import Any
 from toile.compiler.ir.geometry import dense, room
 from toile.compiler.ir.operands import Operand, Ref
 from toile.engine.config import flags
-from toile.kernels.contraction import gpu_narrow, gpu_tensor_cores, gpu_tiles
+from toile.kernels.contraction import gpu_narrow, gpu_tensor_cores, gpu_tiles, gpu_vectors
 from toile.kernels.contraction.shared import (
     Axis,
     CopiesNotMade,
@@ -98,11 +98,11 @@ def _add_calls(made: Planned, op: DotGeneral, x: Operand, y: Operand, out: Opera
         plan.stage(relayout.addresses(held, [m.ref for m in (call.a, call.b, call.c)],
                                       _address_axes(made, x.dtype.itemsize, out.dtype.itemsize)))
         call = replace(call, arrays=held)
-    narrow = gpu_narrow.launch(call)
-    if narrow is None:
+    own = gpu_narrow.launch(call) or gpu_vectors.launch(call, plan.never_written)
+    if own is None:
         plan.call(call)
     else:
-        plan.stage(narrow)
+        plan.stage(own)
     if made.result is not None:
         plan.copy(out, made.result.of(target, out))
     return True

@@ -95,7 +95,7 @@ class _Sides(NamedTuple):
 
 def launch(call: Gemm) -> Launch | None:
     """The launch that computes a product instead of cuBLAS; None if the product is not suited."""
-    sides = _sides(call) if _is_plain(call) else None
+    sides = _sides(call) if is_plain(call) else None
     size = BYTES.get(call.a.type, 0)
     if sides is None or call.k < FEWEST_TERMS or call.k * size % VECTOR:
         return None
@@ -123,7 +123,7 @@ def _is_near(call: Gemm) -> bool:
     return max(call.m, call.n, call.k) * max(call.a.leading, call.b.leading) < MOST
 
 
-def _is_plain(call: Gemm) -> bool:
+def is_plain(call: Gemm) -> bool:
     """Whether a call is C = A B of types that tensor cores multiply, without offsets or
     addresses."""
     a, b = call.a.type, call.b.type

@@ -98,5 +98,8 @@ class Planner(Protocol):
     def contiguous(self, x: Operand) -> Operand:
         """`x`, or a copy of it (made by a stage) in row-major order without gaps."""
 
+    def never_written(self, x: Ref) -> bool:
+        """Whether nothing writes this memory while the Program runs: arguments and constants."""
+
     def before_loops(self, x: Ref, key: Any, make: Callable[[Any], Ref]) -> Ref | None:
         """What `make(plan)` derives from x before a loop that does not change x; None: no loop."""

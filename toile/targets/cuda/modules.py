@@ -46,12 +46,15 @@ _BOUNDS = """
 """
 
 # A kernel may be started early, before those end whose results it reads or whose memory it
-# overwrites (see `GraphOrder`). It lets the next kernel start, and then waits for these itself.
+# overwrites (see `GraphOrder`). It lets the next kernel start, and then waits for these itself,
+# unless its text does (see `text.READY`).
 _START = """
 __device__ inline void start() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");
+#ifndef READY
   asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
 #endif
 }
 """

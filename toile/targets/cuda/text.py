@@ -13,6 +13,17 @@ from toile.targets.cuda.launches import THREADS
 
 MOST = 2**31 - 1  # elements that 32-bit indices can count
 
+# Part of a text that itself waits for the kernels before it, by a call of `ready`. Until then, it
+# may only read memory that no kernel of the graph writes.
+READY = """\
+#define READY
+__device__ inline void ready() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+"""
+
 
 class Words:
     """Numbers the arguments of a kernel in the order in which its text reads them."""
