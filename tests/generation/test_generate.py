@@ -118,8 +118,8 @@ def test_reading_gives_the_logits_after_each_prompt(name, chunk):
 @pytest.mark.parametrize("name", MODELS)
 def test_logits_are_computed_for_the_last_tokens_only(name):
     decoder = generation.ModuleDecoder(MODELS[name])
-    cache = decoder.empty(4, 64)
-    read = lambda tokens: last_logits(decoder, v(MODELS[name]), cache, tokens, tokens)
+    cache, variables = decoder.empty(4, 64), v(MODELS[name])
+    read = lambda tokens: last_logits(decoder, variables, cache, tokens, tokens)
     program = optimize(toile.make_jaxpr(read)(jnp.zeros((4, 64), jnp.int32)).jaxpr)
     sizes = [e.outs[0].aval.size for e in _equations(program) if e.outs
              and e.outs[0].aval.shape[-1:] == (VOCABULARY,)]

@@ -127,7 +127,8 @@ def launched(launch, pointer):
             at = np.array(np.unravel_index(i, tuple(axes[:, 0])))
             found[:, i] = np.array(starts) + at @ axes[:, 1:]
         return
-    if launch.note.startswith(("narrow", "vector")) or launch.note.endswith(("(tf32)", "sum of parts")):
+    if launch.note.startswith(("narrow", "vector", "attention")) or launch.note.endswith(
+            ("(tf32)", "sum of parts")):
         fibers.execute(emulator.on_host(launch.text), args, launch.blocks)
         return
     if launch.note in ("sums of products", "patches", "int4 product", "int8 product"):

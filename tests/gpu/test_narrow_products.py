@@ -121,7 +121,7 @@ def gemm(m=512, n=32, k=512, type="float32", result="float32", compute="tf32", *
     (gemm(loop=((0, 0, 0), (4, 4, 4))), False),
 ])
 def test_which_products(call, taken):
-    assert (gpu_narrow.launch(call) is not None) == taken
+    assert (gpu_narrow.launch(call, bool) is not None) == taken
 
 
 def test_loads_fit_the_address():
@@ -129,7 +129,7 @@ def test_loads_fit_the_address():
     call = gemm()
     moved = Matrix(Ref(call.b.ref.buffer, 4), "float32", call.k)
     other = Gemm(call.m, call.n, call.k, call.a, moved, call.c, call.compute)
-    assert gpu_narrow.launch(other) is None
+    assert gpu_narrow.launch(other, bool) is None
 
 
 @pytest.mark.gpu

@@ -1,4 +1,5 @@
-"""Lowering of attention on a GPU: a cuDNN call if that computes the same result, else products.
+"""Lowering of attention on a GPU: a kernel of toile's own for a few queries, a cuDNN call if that
+computes the same result, else products.
 
 Causal masks, windows and lengths that cuDNN supports are passed to it; an explicit mask, or a
 combination of these, is passed as a table that is added to the logits. For a query that sees no
@@ -21,7 +22,9 @@ from toile.engine.avals import Aval
 from toile.engine.operation import Operation
 from toile.engine.program import Equation, Program, derive
 from toile.kernels.attention import gpu_calls as attention
+from toile.kernels.attention import gpu_few_queries as few_queries
 from toile.kernels.attention.gpu_calls import Extras, Options
+from toile.kernels.attention.gpu_few_queries import LOW
 from toile.kernels.attention.masks import known_as
 from toile.primitives.bits import and_, ge, gt, le, lt, ne
 from toile.primitives.choices import convert, select
@@ -32,14 +35,12 @@ from toile.primitives.shapes import iota
 from toile.targets.cuda import cudnn
 
 FLOAT32, INT32 = np.dtype(np.float32), np.dtype(np.int32)
-# Finite numbers that give a logit no weight when they are added to it.
-LOW = {"bfloat16": -(2.0**100), "float32": -(2.0**100), "float16": -6e4}
 
 
 # ---- operations of the compiled Program
 @dataclass(frozen=True)
 class FusedAttention(Operation):
-    """cuDNN's attention of (batch, positions, heads, depth): (out, logarithms of the sums).
+    """Attention of (batch, positions, heads, depth) in one call: (out, logarithms of the sums).
 
     `extras` names the operands after q, k and v, as in `attention.Extras`."""
 
@@ -125,10 +126,13 @@ def _logits(xp: Any, options: Options, q: Any, k: Any, extras: dict[str, Any]) -
 
 
 def lower(op: FusedAttention, ins: list[Operand], outs: list[Operand], plan: Any) -> bool:
-    """Attention by cuDNN."""
+    """Attention by a kernel for a few queries, or by cuDNN."""
     q, k, v, *more = ins
     extras = Extras(**dict(zip(op.extras, more, strict=True)))
     sums = outs[1] if op.sums else None
+    if _few(op.options, op.extras, (q, k, v)):
+        few_queries.lower(q, k, v, extras.bias, outs[0], sums, op.options.scale, plan)
+        return True
     return attention.forward(q, k, v, outs[0], sums, op.options, plan, extras)
 
 
@@ -139,9 +143,14 @@ def lower_gradient(op: FusedAttentionGradient, ins: list[Operand], outs: list[Op
     return attention.backward(ins[:6], outs, op.options, plan, extras)
 
 
+def _few(options: Options, extras: Sequence[str], qkv: Sequence[Any]) -> bool:
+    """Whether the kernel for a few queries computes an attention."""
+    return options == Options(options.scale) and set(extras) <= {"bias"} and few_queries.fits(*qkv)
+
+
 # ---- choosing
 class Way(NamedTuple):
-    """What cuDNN is given: `options`, and lengths if `lengths`; everything else is in a table."""
+    """What the call is given: `options`, and lengths if `lengths`; all else is in a table."""
 
     options: Options
     lengths: bool = False
@@ -151,28 +160,30 @@ class Way(NamedTuple):
 def choose(e: Equation, before: Sequence[Equation]) -> Program:
     """The Program that replaces an attention or its derivative; `before`: earlier equations."""
     op: Any = e.op
-    if not op.direction or cudnn.engine() is None:
+    if not op.direction:
         return op.program
     form = op.form
     if any(op.moving[3:]):
         return op.program  # the derivative of a bias
     avals = tuple(a.aval for a in e.ins)
-    if not attention.supported(*avals[:3]):
+    few = op.direction == "forward" and few_queries.fits(*avals[:3])
+    if not few and (cudnn.engine() is None or not attention.supported(*avals[:3])):
         return op.program
     if "mask" in form.operands:
         known = known_as(e.ins[form.operands.index("mask")], before)
         if known == "all" or (known == "causal" and form.window is None):
             form = form._replace(causal=form.causal or known == "causal", operands=tuple(
                 "" if name == "mask" else name for name in form.operands))
-    return op.program.memoized(("cudnn", form, avals), lambda: _made(e, form, avals))
+    return op.program.memoized(("one call", form, avals), lambda: _made(e, form, avals, few))
 
 
-def _made(e: Equation, form: Form, avals: tuple[Aval, ...]) -> Program:
-    """The Program with cuDNN's operation, or the plain one if cuDNN has no engine for it."""
+def _made(e: Equation, form: Form, avals: tuple[Aval, ...], few: bool) -> Program:
+    """The Program with an attention in one call, or the plain one if there is no such call."""
     op: Any = e.op
     backward = op.direction == "backward"
     for way in _ways(form, avals):
-        if _available(way, form, avals, backward):
+        extras = ("bias",) if way.table else ("key_lengths",) if way.lengths else ()
+        if _few(way.options, extras, avals[:3]) if few else _available(way, form, avals, backward):
             run = _Run(form, way, op)
             made = derive(run.backward if backward else run.forward, avals, op.label)
             equations = [Equation(x.op, x.ins, x.outs, e.source) for x in made.equations]
@@ -181,7 +192,7 @@ def _made(e: Equation, form: Form, avals: tuple[Aval, ...]) -> Program:
 
 
 def _ways(form: Form, avals: Sequence[Aval]) -> Iterator[Way]:
-    """The ways in which cuDNN could compute an attention, best first."""
+    """The ways in which one call could compute an attention, best first."""
     given = set(form.operands)
     t, s = avals[0].shape[-3], avals[1].shape[-3]
     window = form.window

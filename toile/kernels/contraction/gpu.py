@@ -98,7 +98,8 @@ def _add_calls(made: Planned, op: DotGeneral, x: Operand, y: Operand, out: Opera
         plan.stage(relayout.addresses(held, [m.ref for m in (call.a, call.b, call.c)],
                                       _address_axes(made, x.dtype.itemsize, out.dtype.itemsize)))
         call = replace(call, arrays=held)
-    own = gpu_narrow.launch(call) or gpu_vectors.launch(call, plan.never_written)
+    constant = plan.never_written
+    own = gpu_narrow.launch(call, constant) or gpu_vectors.launch(call, constant)
     if own is None:
         plan.call(call)
     else:

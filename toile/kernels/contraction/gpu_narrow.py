@@ -4,21 +4,23 @@ cuBLAS divides only the result among blocks, and a result with few rows keeps on
 multiprocessors busy: 32 rows times 512 by 512 numbers take 8 us, where 2 would be enough. Here a
 tile of the result is small, and each warp of its block adds a part of the terms; then the block
 adds the warps' sums in a fixed order. Fragments are read from memory straight into registers: since
-the order of the terms is free, a thread takes neighboring ones.
+the order of the terms is free, a thread takes neighboring ones. Weights are read before the block
+waits for other kernels, as in `gpu_vectors`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
-from toile.compiler.ir.operands import Args
+from toile.compiler.ir.operands import Args, Ref
 from toile.kernels.contraction.gpu_tensor_cores import has_tensor_cores, is_aligned
 from toile.kernels.contraction.gpu_tensor_text import MMA
 from toile.targets.cuda.cublas import Gemm, Matrix
 from toile.targets.cuda.launches import Launch, blocks_of
 from toile.targets.cuda.scalars import HELPERS
-from toile.targets.cuda.text import MOST, Words, divisor, kernel_text
+from toile.targets.cuda.text import MOST, READY, Words, divisor, kernel_text, waiting
 
 MOST_ROWS = 64  # of the narrow operand
 FEWEST_TERMS = 128  # of a sum
@@ -71,7 +73,8 @@ class _Form(NamedTuple):
     """What determines the text.
 
     deep: the wide operand is contiguous along the sum; rounds: how often a thread reads before it
-    multiplies; exact: rounds end where sums end."""
+    multiplies; exact: rounds end where sums end; early: the wide operand is read before the block
+    waits for the kernels that compute the narrow one."""
 
     type: str
     result: str
@@ -80,6 +83,7 @@ class _Form(NamedTuple):
     warps: int
     rounds: int
     exact: bool
+    early: bool
 
 
 class _Sides(NamedTuple):
@@ -93,8 +97,10 @@ class _Sides(NamedTuple):
     deep: bool  # the wide matrix is contiguous along the sum
 
 
-def launch(call: Gemm) -> Launch | None:
-    """The launch that computes a product instead of cuBLAS; None if the product is not suited."""
+def launch(call: Gemm, never_written: Callable[[Ref], bool]) -> Launch | None:
+    """The launch that computes a product instead of cuBLAS; None if the product is not suited.
+
+    never_written: whether no kernel of the Program writes some memory."""
     sides = _sides(call) if is_plain(call) else None
     size = BYTES.get(call.a.type, 0)
     if sides is None or call.k < FEWEST_TERMS or call.k * size % VECTOR:
@@ -113,9 +119,11 @@ def launch(call: Gemm) -> Launch | None:
         *steps, narrow.step, wide.step, call.c.step, *map(divisor, reversed(tiles)),
     )  # fmt: skip
     shares = _shares(tile, call.k, size)
-    text = _text(_Form(call.a.type, call.c.type, tile, deep, *shares))
+    early = wide.ref if never_written(wide.ref) else None
+    text = _text(_Form(call.a.type, call.c.type, tile, deep, *shares, early is not None))
     return Launch(text, args, tiles[0] * tiles[1] * call.count, 32 * shares[0], 0,
-                  f"narrow product {call.a.type}" + (" (tf32)" if size == 4 else ""))
+                  f"narrow product {call.a.type}" + (" (tf32)" if size == 4 else ""),
+                  early=early)
 
 
 def _is_near(call: Gemm) -> bool:
@@ -200,6 +208,7 @@ def _text(form: _Form) -> str:
         zeros = (f"if (k >= depth) {{ for (u32 i = 0; i < {2 * tile.rows}; ++i) "
                  f"a[u][i] = Along{{}}; for (u32 i = 0; i < {vectors}; ++i) "
                  f"b[u][i] = {wide_type}{{}}; }}")
+    before, after = waiting(form.early)
     first = "least(column + i, columns - 1) * by_wide" if form.deep else "column + i * by_wide"
     along = "" if form.deep else " * by_wide"
     terms = [f"h * {per // 2} + {i}" for i in range(per // 2)]
@@ -226,18 +235,27 @@ def _text(form: _Form) -> str:
   const u32 column = least(column0 + row * {tile.columns}, columns - {1 if form.deep else
                                                                       tile.columns});
   float d[{tile.rows}][{tile.columns}][4] = {{}};
+  {wide_type} b[{rounds}][{vectors}];
+  auto fetch = [&](u32 k0) {{
+#pragma unroll
+    for (u32 u = 0; u < {rounds}; ++u) {{
+      const u32 k = k0 + u * {step} + place * {per}, at = {inside};
+#pragma unroll
+      for (u32 i = 0; i < {vectors}; ++i)
+        b[u][i] = *(const {wide_type}*)(wide + {first} + at{along});
+    }}
+  }};
+  {before}
+  fetch(warp * {4 * per});
+  {after}
   for (u32 k0 = warp * {4 * per}; k0 < depth; k0 += {rounds * step}) {{
     Along a[{rounds}][{2 * tile.rows}];
-    {wide_type} b[{rounds}][{vectors}];
 #pragma unroll
     for (u32 u = 0; u < {rounds}; ++u) {{
       const u32 k = k0 + u * {step} + place * {per}, at = {inside};
 #pragma unroll
       for (u32 i = 0; i < {2 * tile.rows}; ++i)
         a[u][i] = *(const Along*)(narrow + least(row0 + 8 * i + row, rows - 1) * by_narrow + at);
-#pragma unroll
-      for (u32 i = 0; i < {vectors}; ++i)
-        b[u][i] = *(const {wide_type}*)(wide + {first} + at{along});
       {zeros}
     }}
 #pragma unroll
@@ -254,6 +272,7 @@ def _text(form: _Form) -> str:
             multiply(d[j][i], left, right);
           }}
         }}
+    if (k0 + {rounds * step} < depth) fetch(k0 + {rounds * step});
   }}
 #pragma unroll
   for (u32 j = 0; j < {tile.rows}; ++j)
@@ -283,7 +302,7 @@ def _head(form: _Form) -> str:
     head = "".join(HELPERS[f"{way}_{name}"] for name in sorted(names) for way in ("from", "to"))
     result = "u16" if form.result in short else "float"
     rounded = f"to_{short[form.result]}(x)" if form.result in short else "x"
-    head += (
+    head += READY + (
         f"typedef {number} Number;\ntypedef {result} Result;\n"
         f"struct alignas({VECTOR}) Along {{ Number e[{VECTOR // size}]; }};\n"
         f"struct alignas({form.tile.columns * size}) Across {{ Number e[{form.tile.columns}]; }};\n"

@@ -20,7 +20,7 @@ from toile.kernels.contraction.gpu_tensor_cores import is_aligned
 from toile.targets.cuda.cublas import Gemm, Matrix
 from toile.targets.cuda.launches import Launch, blocks_of
 from toile.targets.cuda.scalars import HELPERS
-from toile.targets.cuda.text import MOST, READY, Words, kernel_text
+from toile.targets.cuda.text import MOST, READY, Words, kernel_text, waiting
 
 MOST_ROWS = 4  # vectors
 FEWEST_TERMS = 128  # of a sum
@@ -75,7 +75,7 @@ class _Form(NamedTuple):
 
 
 class _Vectors(NamedTuple):
-    """Vectors, the matrix that they are multiplied with, and steps in numbers."""
+    """Vectors, the matrix that they are multiplied by, and steps in numbers."""
 
     vectors: Matrix
     matrix: Matrix
@@ -101,11 +101,12 @@ def launch(call: Gemm, never_written: Callable[[Ref], bool]) -> Launch | None:
         or max(columns, matrix.leading) * call.k >= MOST or max(steps) * call.k >= MOST
     ):  # fmt: skip
         return None
-    form = _form(call, found, never_written(matrix.ref))
+    early = matrix.ref if never_written(matrix.ref) else None
+    form = _form(call, found, early is not None)
     args: Args = (vectors.ref, matrix.ref, call.c.ref, columns, call.k, matrix.leading, *steps,
                   *out)
     return Launch(_text(form), args, blocks_of(columns, form.columns), form.threads, 0,
-                  f"vector product {call.a.type}", nbytes=nbytes)
+                  f"vector product {call.a.type}", nbytes=nbytes, early=early)
 
 
 def _vectors(call: Gemm) -> _Vectors | None:
@@ -148,7 +149,7 @@ def _text(form: _Form) -> str:
         for w in range(4) for i, text in enumerate(_UNPACKED[form.type]) for m in range(rows))
     terms = " ".join(f"const float number{m} = inside ? widened(x[{m} * by_vector + "
                      "row * by_term]) : 0.0f;" for m in range(rows))
-    first, then = ("", "ready();") if form.early else ("ready();", "")
+    before, after = waiting(form.early)
     return kernel_text(f"""\
   __shared__ float parts[{warps}][{rows}][{width}];
   const Number *x = {x}, *wide = {wide};
@@ -161,9 +162,9 @@ def _text(form: _Form) -> str:
   wide += column;
   float sums[{rows}][{numbers}] = {{}};
   Vector a[{form.reads}], b[{form.reads}];
-  {first}
+  {before}
   fetch(a, wide, group, last, leading);
-  {then}
+  {after}
   auto use = [&](const Vector* from, u32 start) {{
 #pragma unroll
     for (u32 u = 0; u < {form.reads}; ++u) {{

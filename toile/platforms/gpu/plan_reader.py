@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from toile.compiler.ir.operands import Operand, Ref
-from toile.compiler.ir.steps import EagerStep, Region, ScanStep, SwitchStep, WhileStep
+from toile.compiler.ir.steps import Constant, EagerStep, Region, ScanStep, SwitchStep, WhileStep
 from toile.compiler.verify.commands import Access, Key, Loop, Place, Run, Switch, While, Work, Works
-from toile.compiler.verify.contents import Address, Content
+from toile.compiler.verify.contents import Address, Content, PlanError
 from toile.compiler.verify.verifier import Verifier
 from toile.platforms.gpu.steps import CallStep
 
@@ -27,6 +27,7 @@ def verify(
 
     `overwritten` maps the number of each result that overwrites a donated input to the number of
     that input."""
+    _check_early_reads(plan)
     decides = any(isinstance(s, WhileStep) for s in plan.all_steps())
     for captured in (False, True) if decides else (False,):
         pointers: dict[Key, Address] = {b: Address("the arena", o) for b, o in offsets.items()}
@@ -42,6 +43,17 @@ def verify(
             pointers[constant] = Address(f"constant {n}", 0)
             walk.write(pointers[constant], constant.array.nbytes, Content.constant(constant.array))
         walk.run(plan, _listed(plan, captured))
+
+
+def _check_early_reads(plan: Any) -> None:
+    """Launches may read only arguments and constants before they wait for other kernels: whatever
+    the Program computes may not be there yet."""
+    for step in plan.all_steps():
+        for x in step.launches if isinstance(step, Region) else ():
+            buffer = None if x.early is None else x.early.buffer
+            if not (buffer is None or isinstance(buffer, Constant)
+                    or buffer in plan.program.inputs):
+                raise PlanError(f"{x.note} reads a computed array before it is known to be ready")
 
 
 def _constants(plan: Any) -> Iterator[Any]:

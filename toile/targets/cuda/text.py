@@ -25,6 +25,12 @@ __device__ inline void ready() {
 """
 
 
+def waiting(early: bool) -> tuple[str, str]:
+    """The statements before and after the first reads of a text that has `READY`; `early`: whether
+    these reads need not wait."""
+    return ("", "ready();") if early else ("ready();", "")
+
+
 class Words:
     """Numbers the arguments of a kernel in the order in which its text reads them."""
 
