@@ -33,6 +33,7 @@ from toile.compiler.ir.steps import (
 from toile.compiler.ir.views import View, row_major
 from toile.compiler.passes.calls import plain
 from toile.compiler.pipeline import show_groups
+from toile.compiler.plan.cuts import better_cuts
 from toile.compiler.plan.fuse import fuse
 from toile.compiler.plan.nests import build, rounding
 from toile.compiler.plan.recompute import recompute
@@ -115,11 +116,17 @@ class Target(ABC):
 def fuse_groups(program: Program, target: Target) -> Fused:
     """Group the equations of a Program: each group is one loop nest, or one other equation.
 
-    Cheap values are recomputed where they are read, if that moves fewer bytes."""
+    Chains of stencils are cut where that moves the fewest bytes, and cheap values are recomputed
+    where they are read, if that moves fewer bytes."""
     fused = fuse(target.last_pass(program), target.can_fuse, target.limits)
+    given = fused
+    fused = better_cuts(fused, target.can_fuse)
     found = recompute(fused, target.limits.more_moved)
     if found is not None:
+        improved = fused is not given
         fused = fuse(found.program, target.can_fuse, target.limits, found.homes, found.whole)
+        if improved:  # kernels read other values now
+            fused = better_cuts(fused, target.can_fuse)
     show_groups(fused)
     return fused
 

@@ -88,13 +88,14 @@ class _Recomputing:
         self.changed: set[int] = set()  # changed groups
 
     def _last_reads(self) -> dict[Atom, int]:
-        """The position of the last equation that reads each value; inputs and results are kept."""
+        """The position of the last group that reads each value; inputs and results are kept."""
         last = {}
-        for i, e in enumerate(self.program.equations):
-            for a in e.ins:
-                if a.__class__ is Var:
-                    last[self.fused.bases.get(a, a)] = i
-        forever = len(self.program.equations)
+        for i, g in enumerate(self.fused.groups):
+            for member in g.members:
+                for a in member.equation.ins:
+                    if a.__class__ is Var:
+                        last[self.fused.bases.get(a, a)] = i
+        forever = len(self.fused.groups)
         return last | dict.fromkeys((*self.program.inputs, *self.program.outputs), forever)
 
     # ---- what not to store
@@ -148,13 +149,14 @@ class _Recomputing:
     def _peak(self) -> int:
         """The most bytes of stored values that are needed at any time."""
         last: dict[Atom, int] = {}
-        for i, e in enumerate(self.program.equations):
-            for a in e.ins:
-                base = self.fused.bases.get(a, a)
-                last.update(dict.fromkeys(self.sources.get(base, (base,)), i))
-        changes = [0] * (len(self.program.equations) + 1)
-        for i, e in enumerate(self.program.equations):
-            for v in e.outs:
+        changes = [0] * (len(self.fused.groups) + 1)
+        for i, g in enumerate(self.fused.groups):
+            for member in g.members:
+                for a in member.equation.ins:
+                    base = self.fused.bases.get(a, a)
+                    last.update(dict.fromkeys(self.sources.get(base, (base,)), i))
+        for i, g in enumerate(self.fused.groups):
+            for v in (o for member in g.members for o in member.equation.outs):
                 if v in self.kept or v in self.fused.stored and v not in self.gone:
                     changes[i] += v.aval.nbytes
                     changes[last.get(v, i) + 1] -= v.aval.nbytes
