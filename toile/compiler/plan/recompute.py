@@ -147,7 +147,8 @@ class _Recomputing:
         return found
 
     def _peak(self) -> int:
-        """The most bytes of stored values that are needed at any time."""
+        """The most bytes of stored values that are needed after any group. What a group is the last
+        to read is not counted: its results may take the place."""
         last: dict[Atom, int] = {}
         changes = [0] * (len(self.fused.groups) + 1)
         for i, g in enumerate(self.fused.groups):
@@ -159,7 +160,7 @@ class _Recomputing:
             for v in (o for member in g.members for o in member.equation.outs):
                 if v in self.kept or v in self.fused.stored and v not in self.gone:
                     changes[i] += v.aval.nbytes
-                    changes[last.get(v, i) + 1] -= v.aval.nbytes
+                    changes[max(last.get(v, i), i + 1)] -= v.aval.nbytes
         return max(accumulate(changes))
 
     def _consider(self, e: Equation, v: Var) -> None:
