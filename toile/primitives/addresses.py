@@ -190,6 +190,9 @@ PICKED = frozenset((
 ))  # fmt: skip
 
 
+SHORT_ROW = 16  # bytes that are read together even if not all elements are single reads
+
+
 def is_picked(x: Aval, out: Aval, innermost: bool = False) -> bool:
     """Whether a loop nest may read elements of x at computed places.
 
@@ -201,10 +204,11 @@ def is_picked(x: Aval, out: Aval, innermost: bool = False) -> bool:
 
 
 def picked_rows(op: Any, ins: Sequence[Aval], out: Aval, innermost: bool = False) -> bool:
-    """A `picks` rule: loop nests read whole rows in place, and elements of arrays of one axis if
-    `innermost` holds."""
+    """A `picks` rule: loop nests read whole rows in place; if `innermost` holds, also short rows and
+    elements of arrays of one axis."""
     x, indices = ins
-    return (is_picked(x, out, innermost and x.ndim == 1) and whole_rows(op, x, indices)
+    short = x.ndim == 1 or out.shape[-1] * x.dtype.itemsize >= SHORT_ROW
+    return (is_picked(x, out, innermost and short) and whole_rows(op, x, indices)
             and dtypes.kind(indices.dtype) in "iu" and indices.dtype != np.uint64)
 
 

@@ -101,16 +101,17 @@ class _Recomputing:
     # ---- what not to store
     def choose(self) -> None:
         """Decide, by the bytes that are moved, which values are not stored. If memory matters,
-        decide in two other ways, too, and use the decision that needs the least memory."""
+        decide in two other ways, too, and use the first decision that needs about the least."""
         self._attempt()
         if not self.more or not self.gone:
             return
-        ways = [(self._peak(), 0, self.denied, self.strict)]
+        ways = [(self._peak(), self.denied, self.strict)]
         denied = self._wasteful()
         for strict in (False, True):
             self._attempt(set() if strict else denied, strict)
-            ways.append((self._peak(), len(ways), self.denied, strict))
-        self._attempt(*min(ways)[2:])
+            ways.append((self._peak(), self.denied, strict))
+        most = min(peak for peak, *_ in ways) * (1 + self.more)
+        self._attempt(*next(way for peak, *way in ways if peak <= most))
 
     def _attempt(self, denied: set[Atom] | None = None, strict: bool = False) -> None:
         """Decide in the order of the Program."""
