@@ -75,8 +75,10 @@ class _Recomputing:
         self.returned = set(self.program.outputs)
         self.gone: set[Atom] = set()
         self.viewed: set[Atom] = set()  # those of them that are read through views
+        self.recipes: dict[Atom, int] = {}  # how many equations compute each of them
         self.kept: set[Atom] = set()  # small values stored instead, such as the means of rows
         self.loads: dict[int, set[Atom]] = {}
+        self.loading: dict[int, Group] = {}  # the groups whose loads are known
         self.last_read = self._last_reads()
         self.sources: dict[Atom, set[Atom]] = {}  # of values that are not stored
         self.denied: set[Atom] = set()
@@ -114,13 +116,16 @@ class _Recomputing:
         self._attempt(*next(way for peak, *way in ways if peak <= most))
 
     def _attempt(self, denied: set[Atom] | None = None, strict: bool = False) -> None:
-        """Decide in the order of the Program."""
+        """Decide in the order of the Program, and again where groups read more values then."""
         self.denied, self.strict = denied or set(), strict
         self.gone, self.kept, self.loads, self.sources = set(), set(), {}, {}
-        self.viewed = set()
-        for e in self.program.equations:
-            if len(e.outs) == 1 and e.outs[0] in self.fused.stored and e.outs[0] not in self.denied:
-                self._consider(e, e.outs[0])
+        self.viewed, self.recipes, self.loading = set(), {}, {}
+        left = [
+            e for e in self.program.equations if len(e.outs) == 1
+            and e.outs[0] in self.fused.stored and e.outs[0] not in self.denied
+        ]
+        for _ in range(2 if self.more else 1):
+            left = [e for e in left if self._consider(e, e.outs[0])]
 
     def _longer(self, v: Atom, sources: set[Atom]) -> set[Atom]:
         """The sources that would stay in memory for longer: until the last read of the value."""
@@ -164,25 +169,41 @@ class _Recomputing:
                     changes[max(last.get(v, i), i + 1)] -= v.aval.nbytes
         return max(accumulate(changes))
 
-    def _consider(self, e: Equation, v: Var) -> None:
+    def _consider(self, e: Equation, v: Var) -> bool:
+        """Decide about a value; True if only the bytes that are moved prevent recomputing it."""
         if not self._is_candidate(e, v):
-            return
+            return False
         home, users = self.fused.group_of.get(v), self._users(v)
         recipe = _Recipe(most=self.more * v.aval.nbytes)
         if home is None or users is None or not self._collect(v, recipe, first=True):
-            return
+            return False
         viewed = any(self._is_view(r) for r in self.readers[v])
+        # Values that are computed from it, and the groups that read it for them.
+        later = [w for w, sources in self.sources.items() if v in sources]
+        users += [g for g in self.loading.values() if v in self._loads(g)] if later else []
         others = list({id(g): g for g in users if g is not home}.values())
-        if viewed and not recipe.is_tiny or not others or not self._pays(v, recipe, others):
-            return
+        if viewed and not recipe.is_tiny or not others or not self._may_precede(later, recipe):
+            return False
+        if not self._pays(v, recipe, others):
+            return True
         self.gone.add(v)
         if viewed:
             self.viewed.add(v)
         self.kept |= recipe.small
-        self.sources[v] = recipe.sources
+        self.sources[v], self.recipes[v] = recipe.sources, recipe.equations
+        for w in later:
+            self.sources[w] = self.sources[w] - {v} | recipe.sources
+            self.recipes[w] += recipe.equations
         for g in others:
             self._loads(g).discard(v)
             self._loads(g).update(recipe.sources)
+        return False
+
+    def _may_precede(self, later: list[Atom], recipe: _Recipe) -> bool:
+        """Whether values that are recomputed may be computed from one with this recipe."""
+        return not any(
+            w in self.viewed or recipe.picks or recipe.costly
+            or self.recipes[w] + recipe.equations > self.most for w in later)
 
     def _is_candidate(self, e: Equation, v: Var) -> bool:
         """Whether a value is worth recomputing, and only its equation may stand in the way."""
@@ -292,6 +313,7 @@ class _Recomputing:
         found = self.loads.get(id(group))
         if found is None:
             found = self.loads[id(group)] = set()
+            self.loading[id(group)] = group
             for member in group.members:
                 for a in member.equation.ins:
                     base = self.fused.bases.get(a, a)
