@@ -190,7 +190,7 @@ PICKED = frozenset((
 ))  # fmt: skip
 
 
-SHORT_ROW = 16  # bytes that are read together even if not all elements are single reads
+SHORT_ROW = 16  # bytes: less of a row is not worth the memory sector that it is in
 
 
 def is_picked(x: Aval, out: Aval, innermost: bool = False) -> bool:
@@ -203,12 +203,14 @@ def is_picked(x: Aval, out: Aval, innermost: bool = False) -> bool:
             and not dtypes.is_extended(x.dtype) and np.dtype(x.dtype).name in PICKED)
 
 
-def picked_rows(op: Any, ins: Sequence[Aval], out: Aval, innermost: bool = False) -> bool:
-    """A `picks` rule: loop nests read whole rows in place; if `innermost` holds, also short rows and
-    elements of arrays of one axis."""
+def picked_rows(op: Any, ins: Sequence[Aval], out: Aval, innermost: bool = False,
+                short: bool = False) -> bool:
+    """A `picks` rule: loop nests read whole rows in place, elements of arrays of one axis if
+    `innermost` holds, and short rows if `short` does."""
     x, indices = ins
-    short = x.ndim == 1 or out.shape[-1] * x.dtype.itemsize >= SHORT_ROW
-    return (is_picked(x, out, innermost and short) and whole_rows(op, x, indices)
+    few = innermost if x.ndim == 1 else (
+        short and out.shape[-1] * x.dtype.itemsize >= SHORT_ROW)
+    return (is_picked(x, out, few) and whole_rows(op, x, indices)
             and dtypes.kind(indices.dtype) in "iu" and indices.dtype != np.uint64)
 
 

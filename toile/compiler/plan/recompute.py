@@ -224,8 +224,8 @@ class _Recomputing:
         if e.op.by_index and e.ins[0].aval.ndim == 1:
             return False  # each element that is read moves a whole sector of memory
         if e.op.picks:
-            innermost = self.fused.limits.innermost
-            return e.op.picks([a.aval for a in e.ins], e.outs[0].aval, innermost)
+            alone = self.fused.limits.innermost  # as on a GPU
+            return e.op.picks([a.aval for a in e.ins], e.outs[0].aval, alone, alone)
         slow = e.op.iterates if self.more else e.op.costly
         return bool(e.ins) and by_element(e) and not slow
 
