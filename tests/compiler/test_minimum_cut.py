@@ -38,7 +38,8 @@ def test_no_choice_costs_less(seed):
     every = {c: cost(edges, c) for c in itertools.product((False, True), repeat=count)}
     least = min(x for x in every.values() if x is not None)
     assert every[tuple(found)] == least
-    assert sum(found) == min(sum(c) for c, x in every.items() if x == least)
+    none = every[(False,) * count] == least
+    assert sum(found) == (0 if none else max(sum(c) for c, x in every.items() if x == least))
 
 
 def test_nodes_may_be_added_between_edges():
@@ -49,3 +50,9 @@ def test_nodes_may_be_added_between_edges():
     network.cost(last, SINK, 3)
     network.cost(1, SINK, 1)
     assert network.chosen() == [True, False, True]
+
+
+def test_no_node_is_chosen_without_a_gain():
+    network = Network(2)
+    network.require(0, 1)
+    assert network.chosen() == [False, False]

@@ -55,11 +55,9 @@ def test_each_step_stores_its_two_arrays():
     """Cut half a step later, each step of the gradient would store four arrays and load seven."""
     program = optimize(toile.make_jaxpr(toile.value_and_grad(reaction, (0, 1)))(*arguments()).jaxpr)
     fused = lower.fuse_groups(program, TARGET)
-    kernels = [g for g in fused.groups if g.fusible and g.size(g.order) == N * N]
-    assert len(kernels) == 12  # six steps there and back
-    stored = [sum(v in fused.stored and v.aval.size == N * N for v in g.maps) for g in kernels]
-    assert max(stored[:5]) == max(stored[6:]) == 2  # all but the one with the loss
-    assert cuts.moved_bytes(fused) < 62 * ARRAY
+    for g in fused.groups:
+        assert sum(v in fused.stored and v.aval.size == N * N for v in g.maps) <= 2
+    assert cuts.moved_bytes(fused) < 60 * ARRAY
 
 
 @pytest.mark.parametrize("fun", [reaction, waves])

@@ -7,7 +7,7 @@ FOREVER = 1 << 62  # more than any choice costs
 
 
 class Network:
-    """Nodes, some of which are chosen: with the least cost, and as few as possible."""
+    """Nodes, some of which are chosen such that the cost is the least."""
 
     def __init__(self, nodes: int):
         self.edges: list[list[int]] = [[] for _ in range(nodes + 2)]  # the last two: sink, source
@@ -33,14 +33,31 @@ class Network:
         self.cost(first, second, FOREVER)
 
     def chosen(self) -> list[bool]:
-        """Whether each node is chosen."""
+        """Whether each node is chosen: none of them if that costs the least, and otherwise as many
+        as the least cost allows."""
         while True:
             far = self._distances()
             if far[SINK] < 0:
-                return [d >= 0 for d in far[:self.count]]
+                break
             left = [list(edges) for edges in self.edges]
             while self._send(far, left):
                 pass
+        if not any(d >= 0 for d in far[:self.count]):
+            return [False] * self.count
+        return [not leads for leads in self._leading()[:self.count]]
+
+    def _leading(self) -> list[bool]:
+        """Whether there is a way with room from each node to the sink."""
+        found = [False] * len(self.edges)
+        found[SINK] = True
+        reached = [SINK]
+        for b in reached:
+            for e in self.edges[b]:
+                a = self.ends[e]
+                if self.room[e ^ 1] and not found[a]:
+                    found[a] = True
+                    reached.append(a)
+        return found
 
     def _distances(self) -> list[int]:
         """How far each node is from the source, along edges with room; -1: not reached."""
