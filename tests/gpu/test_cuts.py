@@ -79,23 +79,28 @@ def test_only_chains_of_large_stencils_are_considered():
         assert after is before
 
 
+OPERATIONS = {
+    "mul": lambda a, b, rate, *turn: a * b * 0.5,
+    "add": lambda a, b, rate, *turn: a + rate * b,
+    "sub": lambda a, b, rate, *turn: a - 0.3 * b,
+    "roll": lambda a, b, rate, *turn: a + 0.2 * jnp.roll(b, *turn),
+    "both": lambda a, b, rate, *turn: b + jnp.roll(jnp.tanh(a), *turn) * b,
+}
+
+
 def drawn(seed):
     """A function of three arrays with random elementwise operations, rotations and sums."""
     rng = random.Random(seed)
-    steps = [(rng.choice(["mul", "add", "roll", "both", "sum", "sub"]), rng.randrange(3),
-              rng.randrange(3), rng.choice([-2, -1, 1, 3]), rng.randrange(2)) for _ in range(24)]
+    steps = [(rng.choice([*OPERATIONS, "sum"]), rng.randrange(3), rng.randrange(3),
+              rng.choice([-2, -1, 1, 3]), rng.randrange(2)) for _ in range(24)]
 
     def fun(rates, u, v):
         values, total = [u, v, u - v], rates[0]
-        for kind, i, j, shift, axis in steps:
-            a, b = values[i], values[j]
+        for kind, i, j, *turn in steps:
             if kind == "sum":
-                total = total + (a * rates[1]).mean()
+                total = total + (values[i] * rates[1]).mean()
             else:
-                values[i] = {"mul": lambda: a * b * 0.5, "add": lambda: a + rates[0] * b,
-                             "sub": lambda: a - 0.3 * b,
-                             "roll": lambda: a + 0.2 * jnp.roll(b, shift, axis),
-                             "both": lambda: b + jnp.roll(jnp.tanh(a), shift, axis) * b}[kind]()
+                values[i] = OPERATIONS[kind](values[i], values[j], rates[0], *turn)
         return total + sum(x.mean() for x in values)
 
     return fun

@@ -80,8 +80,8 @@ class Traits:
     nest_node: ClassVar[Any] = None
     # `picks(ins, out, innermost, short)`: whether a nest can read the first operand, which is in
     # memory, at places that are computed from the position and from the other operands;
-    # `innermost`: also along the innermost axis; `short`: also rows of a few elements. None: a nest never can. `picked_maps(out)`: the maps of the
-    # operands, for the result's map.
+    # `innermost`: also along the innermost axis; `short`: also rows of a few elements. None: a nest
+    # never can. `picked_maps(out)`: the maps of the operands, for the result's map.
     picks: ClassVar[Any] = None
     picked_maps: ClassVar[Any] = None
     # Operands that are compiled into the code if they are literals.

@@ -39,8 +39,8 @@ class Residuals:
         self.recipes: dict[Atom, tuple[Var, Recipe]] = {}  # by stacked result
         self.elsewhere: set[Atom] = set(program.outputs)  # what is not read by slices alone
         for e in program.equations:
-            sliced = e.op.consts + e.op.carry if is_scan(e) else len(e.ins)  # type: ignore[attr-defined]
-            self.elsewhere.update(e.ins[:sliced])
+            op: Any = e.op
+            self.elsewhere.update(e.ins[:op.consts + op.carry] if is_scan(e) else e.ins)
 
     def note(self, loop: Any) -> None:
         """Find what a scan, taken apart, need not stack."""
@@ -75,7 +75,7 @@ class Residuals:
         loop.xs = xs
         equations: list[Equation] = []
         for inside, y, recipe in first:
-            env: dict[Atom, Atom] = {}
+            env: dict[Atom, Var] = {}
             for v, source in recipe.sources.items():
                 if source not in given:
                     given[source] = Var(v.aval)

@@ -148,11 +148,15 @@ class _Levels:
 
     def _add(self, g: Group, level: int) -> None:
         """Number a group, or its equations if it is in the chain."""
-        inside = g.id in self.chain
-        for x in [m.equation for m in g.members] if inside else [g]:
-            self.numbers[id(x)] = len(self.levels)
-            for o in x.outs if inside else ():  # type: ignore[union-attr]
-                self.values[o] = _Value(o.aval.nbytes, len(self.levels), o in self.returned, {})
+        if g.id not in self.chain:
+            self.numbers[id(g)] = len(self.levels)
+            self.levels.append(level)
+            return
+        for member in g.members:
+            e, n = member.equation, len(self.levels)
+            self.numbers[id(e)] = n
+            for o in e.outs:
+                self.values[o] = _Value(o.aval.nbytes, n, o in self.returned, {})
             self.levels.append(level)
 
     def _read(self, g: Group, e: Equation) -> None:

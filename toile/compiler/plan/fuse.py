@@ -363,13 +363,14 @@ class Fusion:
         """Merge groups of one home that read the same values and do not depend on each other."""
         known: dict[Any, list[tuple[Group, Map]]] = {}
         for group in list(self.groups.values()):
-            if group.fusible and group.id in self.home_of:
-                for chain, m in list(self._full_reads(group)):
-                    homes = known.setdefault((self.home_of[group.id], chain), [])
-                    if any(self._independent(home, group) and self._unite(home, group, [(theirs, m)])
-                           for home, theirs in homes):
-                        break
-                    homes.append((group, m))
+            if not group.fusible or group.id not in self.home_of:
+                continue
+            for chain, m in list(self._full_reads(group)):
+                found = known.setdefault((self.home_of[group.id], chain), [])
+                if any(self._independent(g, group) and self._unite(g, group, [(theirs, m)])
+                       for g, theirs in found):
+                    break
+                found.append((group, m))
 
     def _full_reads(self, group: Group) -> Iterator[tuple[Any, Map]]:
         """What a group reads from others along all of its axes: base and views, and the map."""

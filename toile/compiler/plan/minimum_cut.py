@@ -29,7 +29,7 @@ class Network:
             self.room.append(room)
 
     def require(self, first: int, second: int) -> None:
-        """Whoever chooses the first node must choose the second one, too."""
+        """A choice with the first node must have the second one, too."""
         self.cost(first, second, FOREVER)
 
     def chosen(self) -> list[bool]:

@@ -113,7 +113,8 @@ class _Recomputing:
             self._attempt(set() if strict else denied, strict)
             ways.append((self._peak(), self.denied, strict))
         most = min(peak for peak, *_ in ways) * (1 + self.more)
-        self._attempt(*next(way for peak, *way in ways if peak <= most))
+        _, denied, strict = next(way for way in ways if way[0] <= most)
+        self._attempt(denied, strict)
 
     def _attempt(self, denied: set[Atom] | None = None, strict: bool = False) -> None:
         """Decide in the order of the Program, and again where groups read more values then."""
@@ -173,16 +174,14 @@ class _Recomputing:
         """Decide about a value; True if only the bytes that are moved prevent recomputing it."""
         if not self._is_candidate(e, v):
             return False
-        home, users = self.fused.group_of.get(v), self._users(v)
         recipe = _Recipe(most=self.more * v.aval.nbytes)
-        if home is None or users is None or not self._collect(v, recipe, first=True):
+        # Values that are recomputed from it.
+        later = [w for w, sources in self.sources.items() if v in sources]
+        others = self._others(v, bool(later))
+        if not others or not self._collect(v, recipe, first=True):
             return False
         viewed = any(self._is_view(r) for r in self.readers[v])
-        # Values that are computed from it, and the groups that read it for them.
-        later = [w for w, sources in self.sources.items() if v in sources]
-        users += [g for g in self.loading.values() if v in self._loads(g)] if later else []
-        others = list({id(g): g for g in users if g is not home}.values())
-        if viewed and not recipe.is_tiny or not others or not self._may_precede(later, recipe):
+        if viewed and not recipe.is_tiny or not self._may_precede(later, recipe):
             return False
         if not self._pays(v, recipe, others):
             return True
@@ -198,6 +197,16 @@ class _Recomputing:
             self._loads(g).discard(v)
             self._loads(g).update(recipe.sources)
         return False
+
+    def _others(self, v: Var, indirectly: bool) -> list[Group]:
+        """The groups that read a value from memory; `indirectly`: also for values that are
+        recomputed from it. Empty if something else reads it."""
+        home, users = self.fused.group_of.get(v), self._users(v)
+        if home is None or users is None:
+            return []
+        if indirectly:
+            users += [g for g in self.loading.values() if v in self._loads(g)]
+        return list({id(g): g for g in users if g is not home}.values())
 
     def _may_precede(self, later: list[Atom], recipe: _Recipe) -> bool:
         """Whether values that are recomputed may be computed from one with this recipe."""
