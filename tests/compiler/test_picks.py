@@ -228,6 +228,19 @@ def test_gathers_are_read_again_instead_of_kept():
     assert "gather" not in found
 
 
+@pytest.mark.skipif(not fibers.available(), reason="needs g++")
+@pytest.mark.parametrize("columns, read", [(2, False), (4, True), (6, True)])
+def test_short_rows_are_read_by_gpu_kernels(columns, read):
+    """Rows of at least 16 bytes: the weights of the heads of an attention to neighbors."""
+    def fun(x, ids):
+        return jnp.exp(jnp.take(x, ids, axis=0, mode="clip") - x.max(0)) * 2
+
+    args = table("float32", columns=columns), IDS["inside"]
+    assert ("gather" not in notes(fun, args)) == read
+    (got,) = host_driver.results_of(fun, args)
+    np.testing.assert_allclose(got, fun(*map(jnp.asarray, args)), 1e-5)
+
+
 def test_an_operand_computed_in_the_same_nest_is_stored_first():
     """A nest reads other elements of it than the current one."""
     program, _ = program_of(lambda x, ids: jnp.tanh(x)[ids] * 2 + jnp.tanh(x)[:1].sum(),

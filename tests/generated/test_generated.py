@@ -15,7 +15,8 @@ import toile.numpy as jnp
 from tests.generated import check, data, draw, nests, running, shrink
 from tests.gpu import fibers
 from tests.seeds import today
-from toile.compiler.plan import recompute
+from toile.compiler.passes import scan_residuals
+from toile.compiler.plan import cuts, recompute
 
 ALL = os.environ.get("TOILE_TEST_ALL", "0") not in ("", "0")
 PIECES = 12 if ALL else 3
@@ -45,9 +46,12 @@ def test_generated_programs(piece):
 @pytest.mark.parametrize("piece", range(12 if ALL else 2))
 def test_generated_programs_for_a_gpu(piece, monkeypatch):
     """The plan for a GPU gives the same results, and its kernels use no misaligned address. In half
-    of the pieces, small values are recomputed, too, as large ones are."""
+    of the pieces, small values are recomputed, too, as large ones are, and small stencils cut."""
     if piece % 2:
         monkeypatch.setattr(recompute, "LEAST_BYTES", 0)
+        monkeypatch.setattr(scan_residuals, "LEAST_BYTES", 0)
+        monkeypatch.setattr(cuts, "LEAST_ELEMENTS", 1)
+        monkeypatch.setattr(cuts, "KERNEL", 0)
     seed, count = today(), 20 if ALL else 2
     for index in range(piece * count, (piece + 1) * count):
         failure = check.examine(draw.draw(seed, index), ["emulated"])[1]

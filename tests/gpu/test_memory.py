@@ -255,6 +255,17 @@ def turned(x, w, v):
     return (y + y.T) @ v
 
 
+def summed(x, w, v):
+    y = x @ w
+    z = jnp.tanh(y) * 0.5  # stored by a kernel that also sums it
+    return z @ v + z.sum()
+
+
+def normalized(x, w, v):
+    y = x @ w
+    return ((y - y.mean(-1, keepdims=True)) / (y.std(-1, keepdims=True) + 1)) @ v
+
+
 def rounded(x, w, v):
     return (x @ w).astype(jnp.bfloat16) @ v.astype(jnp.bfloat16)
 
@@ -262,7 +273,7 @@ def rounded(x, w, v):
 W, V = normal(64, 64), normal(64, 1)
 ARRAY = 64 * 64 * 4
 SHARED = {"half": (half, 1), "layers": (layers, 2), "turned": (turned, 2),
-          "rounded": (rounded, 1.5)}
+          "rounded": (rounded, 1.5), "summed": (summed, 1), "normalized": (normalized, 1)}
 
 
 @pytest.mark.parametrize("name", SHARED)
@@ -279,3 +290,16 @@ def test_a_value_is_written_over_the_one_it_is_computed_from(name, monkeypatch):
             (got,) = host_driver.run(executable, [x._data for x in leaves], device)
     tolerance = 3e-2 if name == "rounded" else 1e-4
     np.testing.assert_allclose(np.asarray(got, np.float32), fun(*args), tolerance, 10 * tolerance)
+
+
+def test_a_sum_of_many_parts_writes_over_what_it_reads(monkeypatch):
+    """Several blocks sum parts of one long row, and each stores its part of a result."""
+    args = normal(512, 512, seed=1), normal(512, 512) / 8, normal(512, 1)
+    program, leaves = program_of(summed, args)
+    with host_driver.host_gpu(monkeypatch) as (_, device):
+        executable = host_driver.compiled(program, device)
+        assert "partial" in {x.note for x, _, _ in executable.plan.in_place}
+        assert executable.arena_bytes < 1.1 * args[0].nbytes
+        for _ in range(3):
+            (got,) = host_driver.run(executable, [x._data for x in leaves], device)
+    np.testing.assert_allclose(got, summed(*args), 1e-3, 0.1)

@@ -78,10 +78,10 @@ class Traits:
     # `nest_node(b, member)`: the index of its node, made by the builder of a loop nest. None: the
     # operation has no node of its own; if it works by element, `lower` writes it.
     nest_node: ClassVar[Any] = None
-    # `picks(ins, out, innermost)`: whether a nest can read the first operand, which is in memory,
-    # at places that are computed from the position and from the other operands; `innermost`: also
-    # along the innermost axis. None: a nest never can. `picked_maps(out)`: the maps of the
-    # operands, for the result's map.
+    # `picks(ins, out, innermost, short)`: whether a nest can read the first operand, which is in
+    # memory, at places that are computed from the position and from the other operands;
+    # `innermost`: also along the innermost axis; `short`: also rows of a few elements. None: a nest
+    # never can. `picked_maps(out)`: the maps of the operands, for the result's map.
     picks: ClassVar[Any] = None
     picked_maps: ClassVar[Any] = None
     # Operands that are compiled into the code if they are literals.

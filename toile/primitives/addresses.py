@@ -190,6 +190,9 @@ PICKED = frozenset((
 ))  # fmt: skip
 
 
+SHORT_ROW = 16  # bytes: less of a row is not worth the memory sector that it is in
+
+
 def is_picked(x: Aval, out: Aval, innermost: bool = False) -> bool:
     """Whether a loop nest may read elements of x at computed places.
 
@@ -200,11 +203,14 @@ def is_picked(x: Aval, out: Aval, innermost: bool = False) -> bool:
             and not dtypes.is_extended(x.dtype) and np.dtype(x.dtype).name in PICKED)
 
 
-def picked_rows(op: Any, ins: Sequence[Aval], out: Aval, innermost: bool = False) -> bool:
-    """A `picks` rule: loop nests read whole rows in place, and elements of arrays of one axis if
-    `innermost` holds."""
+def picked_rows(op: Any, ins: Sequence[Aval], out: Aval, innermost: bool = False,
+                short: bool = False) -> bool:
+    """A `picks` rule: loop nests read whole rows in place, elements of arrays of one axis if
+    `innermost` holds, and short rows if `short` does."""
     x, indices = ins
-    return (is_picked(x, out, innermost and x.ndim == 1) and whole_rows(op, x, indices)
+    few = innermost if x.ndim == 1 else (
+        short and out.shape[-1] * x.dtype.itemsize >= SHORT_ROW)
+    return (is_picked(x, out, few) and whole_rows(op, x, indices)
             and dtypes.kind(indices.dtype) in "iu" and indices.dtype != np.uint64)
 
 

@@ -138,7 +138,8 @@ class Pad(Linear):
     kernel_family = "copy.pad"
     can_make_nan = True
 
-    def picks(self, ins: Sequence[Aval], out: Aval, innermost: bool = False) -> bool:
+    def picks(self, ins: Sequence[Aval], out: Aval, innermost: bool = False,
+              short: bool = False) -> bool:
         """Whether loop nests read it in place: not along the innermost axis, whose elements are
         read together, unless the device reads them one by one."""
         return is_picked(ins[0], out, innermost) and (innermost or not any(self.config[-1]))

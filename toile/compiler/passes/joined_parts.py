@@ -47,7 +47,8 @@ class Rotate(Operation):
     def eager(self, xp: Any, x: Any) -> Any:
         return xp.roll(x, self.shift, self.axis)
 
-    def picks(self, ins: Sequence[Aval], out: Aval, innermost: bool = False) -> bool:
+    def picks(self, ins: Sequence[Aval], out: Aval, innermost: bool = False,
+              short: bool = False) -> bool:
         return is_picked(ins[0], out, innermost) and (innermost or self.axis < out.ndim - 1)
 
     def picked_maps(self, out: Any) -> list[Any]:

@@ -7,6 +7,7 @@ For each scan, in order:
                steps at once; results that are the same in every step are broadcast
   after        products that only a stacked result needs, for all steps at once; sums over the
                steps, acc' = acc + L(x_t y_t) with a linear L:   acc + L(Σ_t x_t y_t)
+  residuals    what the loop that reads them can compute again (see `scan_residuals`)
 
 A recurrent network keeps one product per step; the gradients of its weights are one large product.
 """
@@ -19,6 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from toile.compiler.passes.rewriter import splice
+from toile.compiler.passes.scan_residuals import Residuals
 from toile.control.scan import Scan
 from toile.engine.avals import Aval
 from toile.engine.operation import Operation, infer_list
@@ -127,6 +129,7 @@ def hoist_from_scans(program: Program, prepare: Callable[[Program], Program]) ->
     env: dict[Atom, Atom] = {}
     made: dict[Atom, Equation] = {}
     equations: list[Equation] = []
+    residuals = Residuals(program, _is_counted)
     for e in program.equations:
         e = Equation(e.op, [env.get(a, a) for a in e.ins], e.outs, e.source, e.scope)
         new = [e]
@@ -137,6 +140,8 @@ def hoist_from_scans(program: Program, prepare: Callable[[Program], Program]) ->
             _hoist_products(loop)
             _sink_sums(loop)
             _sink_products(loop)
+            residuals.compute(loop)
+            residuals.note(loop)
             new = loop.rebuilt()
             env.update(loop.results)
         equations += new

@@ -41,8 +41,9 @@ class _Carries:
     """The carries of a loop; a carry that the body returns as it is does not change."""
 
     def __init__(self, plan: Plan, body: Program, first: int, inits: Sequence[Operand],
-                 finals: Sequence[Operand]):
+                 finals: Sequence[Operand], start: int):
         self.plan, self.body, self.inits, self.finals = plan, body, inits, finals
+        self.start = start  # the number of the first initial value among the operands
         self.inputs = body.inputs[first:first + len(finals)]
         same = [x is out for x, out in zip(self.inputs, body.outputs, strict=False)]
         self.fixed = [i for i, s in enumerate(same) if s]
@@ -79,8 +80,9 @@ class _Carries:
         """Give a carry that is updated in place one buffer."""
         target = self.finals[i]
         if trips is None:
-            target = _at(self.plan.scratch(target.size * target.dtype.itemsize), target)
-        self.plan.copy(target, self.inits[i])
+            target = _at(self._begun(i), target)
+        else:
+            self.plan.copy(target, self.inits[i])
         here = Moving(alignment(target.ref))
         step.starts.append((here, target.ref))
         self._note(step, i, Ref(here), Ref(here), {target.ref.buffer})
@@ -91,14 +93,26 @@ class _Carries:
         even = odd = None
         if trips is not None:  # after `trips` steps the value is in the buffer of that parity
             even, odd = (out.ref, None) if trips % 2 == 0 else (None, out.ref)
-        even = even or self.plan.scratch(out.size * out.dtype.itemsize)
+        if even is None:
+            even = self._begun(i)
+        else:
+            self.plan.copy(_at(even, out), self.inits[i])
         odd = odd or self.plan.scratch(out.size * out.dtype.itemsize)
-        self.plan.copy(_at(even, out), self.inits[i])
         shared = gcd(alignment(even), alignment(odd))
         a, b = Moving(shared), Moving(shared)
         step.starts += [(a, even), (b, odd)]
         step.swaps.append((a, b))
         self._note(step, i, Ref(a), Ref(b), {even.buffer, odd.buffer})
+
+    def _begun(self, i: int) -> Ref:
+        """A buffer with the initial value: the one where it was computed if nothing else reads it,
+        else a copy."""
+        if self.plan.may_take(self.start + i):
+            return self.inits[i].ref
+        out = self.finals[i]
+        ref = self.plan.scratch(out.size * out.dtype.itemsize)
+        self.plan.copy(_at(ref, out), self.inits[i])
+        return ref
 
     def _note(self, step: LoopStep, i: int, read: Ref, write: Ref, buffers: set[Any]) -> None:
         self.refs[i] = read
@@ -132,7 +146,8 @@ def lower_scan(op: Scan, ins: list[Operand], outs: list[Operand], plan: Plan) ->
     c, n = op.consts, op.carry
     consts = [plan.contiguous(x) for x in ins[:c]]
     step = ScanStep(op.length)
-    carries = _Carries(plan, prepared(op.program, plan.target.choose), c, ins[c:c + n], outs[:n])
+    carries = _Carries(plan, prepared(op.program, plan.target.choose), c, ins[c:c + n], outs[:n],
+                       c)
     for i in carries.fixed:
         carries.bind_fixed(i)
         plan.copy(outs[i], ins[c + i])
@@ -167,13 +182,13 @@ def _slice(step: ScanStep, x: Operand, op: Scan) -> Ref:
 
 
 def lower_while(op: While, ins: list[Operand], outs: list[Operand], plan: Plan) -> bool:
-    """Lower a while loop; the last values of the carries are copied out."""
+    """Lower a while loop; the last values of the carries that are read are copied out."""
     if any(x.size == 0 for x in ins):
         return False
     condition, body = prepared(op.cond, plan.target.choose), prepared(op.body, plan.target.choose)
     a, b = op.cond_consts, op.cond_consts + op.body_consts
     consts = [plan.contiguous(x) for x in ins[:b]]
-    carries = _Carries(plan, body, op.body_consts, ins[b:], outs)
+    carries = _Carries(plan, body, op.body_consts, ins[b:], outs, b)
     for i in carries.fixed:
         carries.bind_fixed(i)
     step = WhileStep(plan.scratch(1))
@@ -186,9 +201,10 @@ def lower_while(op: While, ins: list[Operand], outs: list[Operand], plan: Plan) 
     step.touch(step.children)
     plan.steps.append(step)
     held = {r.buffer for _, r in step.starts}
-    plan.begin({x.ref.buffer for x in outs})
+    read = [(out, r) for out, r in zip(outs, carried, strict=True) if plan.is_read(out)]
+    plan.begin({out.ref.buffer for out, _ in read})
     before = len(plan.steps)
-    for out, r in zip(outs, carried, strict=True):
+    for out, r in read:
         plan.copy(out, _at(r, out))
     for after in plan.steps[before:]:  # the buffers behind the moving pointers are still in use
         after.reads |= held

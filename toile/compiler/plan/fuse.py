@@ -47,6 +47,8 @@ class Fusion:
         if self.limits.total_row:
             self._merge_siblings()
         self._merge_interleaved()
+        if self.homes is not None:
+            self._merge_homes()
         self._leave_alone()
         groups = self._ordered()
         fused = Fused(self.program, groups, self.views, self.group_of, limits=self.limits)
@@ -357,6 +359,19 @@ class Fusion:
                     break
                 known.append((group, m))
 
+    def _merge_homes(self) -> None:
+        """Merge groups of one home that read the same values and do not depend on each other."""
+        known: dict[Any, list[tuple[Group, Map]]] = {}
+        for group in list(self.groups.values()):
+            if not group.fusible or group.id not in self.home_of:
+                continue
+            for chain, m in list(self._full_reads(group)):
+                found = known.setdefault((self.home_of[group.id], chain), [])
+                if any(self._independent(g, group) and self._unite(g, group, [(theirs, m)])
+                       for g, theirs in found):
+                    break
+                found.append((group, m))
+
     def _full_reads(self, group: Group) -> Iterator[tuple[Any, Map]]:
         """What a group reads from others along all of its axes: base and views, and the map."""
         for member in group.members:
@@ -387,7 +402,7 @@ class Fusion:
         """Whether a third group must run after `first` and before `last`."""
         mine = 1 << first.id
         # The last group on such a path is one that `last` reads from.
-        return any(self.groups[i].before & mine for i in _bits(last.direct & ~mine))
+        return any(self.groups[i].before & mine for i in bits(last.direct & ~mine))
 
     def _absorb(self, home: Group, other: Group, names: dict[int, int]) -> None:
         if any(a != b for a, b in names.items()):
@@ -402,7 +417,7 @@ class Fusion:
         # Bits of merged groups may remain in `before`: they are never read.
         gone, mine = 1 << other.id, 1 << home.id
         home.before = (home.before | other.before) & ~gone & ~mine
-        for i in _bits(other.direct):
+        for i in bits(other.direct):
             self.groups[i].readers.discard(other.id)
             self.groups[i].readers.add(home.id)
         for i in other.readers:
@@ -440,7 +455,7 @@ class Fusion:
         return {a for a in stored if a.__class__ is Var}
 
 
-def _bits(word: int) -> Iterator[int]:
+def bits(word: int) -> Iterator[int]:
     """The positions of the bits that are set."""
     while word:
         lowest = word & -word

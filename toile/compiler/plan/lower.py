@@ -8,6 +8,7 @@ become launches, which equations have kernels, and how arrays are copied.
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -33,6 +34,7 @@ from toile.compiler.ir.steps import (
 from toile.compiler.ir.views import View, row_major
 from toile.compiler.passes.calls import plain
 from toile.compiler.pipeline import show_groups
+from toile.compiler.plan.cuts import better_cuts
 from toile.compiler.plan.fuse import fuse
 from toile.compiler.plan.nests import build, rounding
 from toile.compiler.plan.recompute import recompute
@@ -115,11 +117,17 @@ class Target(ABC):
 def fuse_groups(program: Program, target: Target) -> Fused:
     """Group the equations of a Program: each group is one loop nest, or one other equation.
 
-    Cheap values are recomputed where they are read, if that moves fewer bytes."""
+    Chains of stencils are cut where that moves the fewest bytes, and cheap values are recomputed
+    where they are read, if that moves fewer bytes."""
     fused = fuse(target.last_pass(program), target.can_fuse, target.limits)
+    given = fused
+    fused = better_cuts(fused, target.can_fuse)
     found = recompute(fused, target.limits.more_moved)
     if found is not None:
+        improved = fused is not given
         fused = fuse(found.program, target.can_fuse, target.limits, found.homes, found.whole)
+        if improved:  # kernels read other values now
+            fused = better_cuts(fused, target.can_fuse)
     show_groups(fused)
     return fused
 
@@ -215,7 +223,7 @@ class Plan(MadePlan):
         """Let scatters and updates of slices work in place where nothing reads the operand later.
 
         The operand is then computed where the result is to be stored."""
-        fused, last = self.fused, self._last_readers()
+        fused, last = self.fused, self.last_readers
         for i, group in reversed([*enumerate(fused.groups)]):
             e = group.members[0].equation
             if group.fusible or not e.op.updates:
@@ -229,7 +237,8 @@ class Plan(MadePlan):
             if bases.count(base) == 1 and e.outs[0] not in bases:  # no operand lies in the result
                 self.refs[base] = self.ref(e.outs[0])
 
-    def _last_readers(self) -> dict[Any, int]:
+    @functools.cached_property
+    def last_readers(self) -> dict[Any, int]:
         """The number of the last group that reads each variable from memory."""
         last = {self.fused.view(a).base: i for i, group in enumerate(self.fused.groups)
                 for member in group.members for a in member.equation.ins}
@@ -240,7 +249,21 @@ class Plan(MadePlan):
         """Whether anything reads a result of the equation being lowered."""
         buffer = result.ref.buffer
         return buffer in self.outside or any(
-            v in self._last_readers() for v, r in self.refs.items() if r.buffer is buffer)
+            v in self.last_readers for v, r in self.refs.items() if r.buffer is buffer)
+
+    def may_take(self, i: int) -> bool:
+        """Whether the equation being lowered may overwrite its operand i: a whole temporary that
+        nothing else reads from now on."""
+        assert self.origin is not None
+        e = self.origin.members[0].equation
+        view = self.fused.view(e.ins[i])
+        base: Any = view.base
+        found = self.refs.get(base)
+        return (
+            base in self.fused.group_of and is_whole(view) and found == Ref(VariableBuffer(base))
+            and self.fused.groups[self.last_readers[base]] is self.origin
+            and sum(self.fused.view(a).base is base for a in e.ins) == 1
+        )
 
     def copy_outputs(self) -> None:
         """Copy the results that are not computed in their output buffers."""

@@ -75,8 +75,10 @@ class _Recomputing:
         self.returned = set(self.program.outputs)
         self.gone: set[Atom] = set()
         self.viewed: set[Atom] = set()  # those of them that are read through views
+        self.recipes: dict[Atom, int] = {}  # how many equations compute each of them
         self.kept: set[Atom] = set()  # small values stored instead, such as the means of rows
         self.loads: dict[int, set[Atom]] = {}
+        self.loading: dict[int, Group] = {}  # the groups whose loads are known
         self.last_read = self._last_reads()
         self.sources: dict[Atom, set[Atom]] = {}  # of values that are not stored
         self.denied: set[Atom] = set()
@@ -88,37 +90,43 @@ class _Recomputing:
         self.changed: set[int] = set()  # changed groups
 
     def _last_reads(self) -> dict[Atom, int]:
-        """The position of the last equation that reads each value; inputs and results are kept."""
+        """The position of the last group that reads each value; inputs and results are kept."""
         last = {}
-        for i, e in enumerate(self.program.equations):
-            for a in e.ins:
-                if a.__class__ is Var:
-                    last[self.fused.bases.get(a, a)] = i
-        forever = len(self.program.equations)
+        for i, g in enumerate(self.fused.groups):
+            for member in g.members:
+                for a in member.equation.ins:
+                    if a.__class__ is Var:
+                        last[self.fused.bases.get(a, a)] = i
+        forever = len(self.fused.groups)
         return last | dict.fromkeys((*self.program.inputs, *self.program.outputs), forever)
 
     # ---- what not to store
     def choose(self) -> None:
         """Decide, by the bytes that are moved, which values are not stored. If memory matters,
-        decide in two other ways, too, and use the decision that needs the least memory."""
+        decide in two other ways, too, and use the first decision that needs about the least."""
         self._attempt()
         if not self.more or not self.gone:
             return
-        ways = [(self._peak(), 0, self.denied, self.strict)]
+        ways = [(self._peak(), self.denied, self.strict)]
         denied = self._wasteful()
         for strict in (False, True):
             self._attempt(set() if strict else denied, strict)
-            ways.append((self._peak(), len(ways), self.denied, strict))
-        self._attempt(*min(ways)[2:])
+            ways.append((self._peak(), self.denied, strict))
+        most = min(peak for peak, *_ in ways) * (1 + self.more)
+        _, denied, strict = next(way for way in ways if way[0] <= most)
+        self._attempt(denied, strict)
 
     def _attempt(self, denied: set[Atom] | None = None, strict: bool = False) -> None:
-        """Decide in the order of the Program."""
+        """Decide in the order of the Program, and again where groups read more values then."""
         self.denied, self.strict = denied or set(), strict
         self.gone, self.kept, self.loads, self.sources = set(), set(), {}, {}
-        self.viewed = set()
-        for e in self.program.equations:
-            if len(e.outs) == 1 and e.outs[0] in self.fused.stored and e.outs[0] not in self.denied:
-                self._consider(e, e.outs[0])
+        self.viewed, self.recipes, self.loading = set(), {}, {}
+        left = [
+            e for e in self.program.equations if len(e.outs) == 1
+            and e.outs[0] in self.fused.stored and e.outs[0] not in self.denied
+        ]
+        for _ in range(2 if self.more else 1):
+            left = [e for e in left if self._consider(e, e.outs[0])]
 
     def _longer(self, v: Atom, sources: set[Atom]) -> set[Atom]:
         """The sources that would stay in memory for longer: until the last read of the value."""
@@ -146,39 +154,65 @@ class _Recomputing:
         return found
 
     def _peak(self) -> int:
-        """The most bytes of stored values that are needed at any time."""
+        """The most bytes of stored values that are needed after any group. What a group is the last
+        to read is not counted: its results may take the place."""
         last: dict[Atom, int] = {}
-        for i, e in enumerate(self.program.equations):
-            for a in e.ins:
-                base = self.fused.bases.get(a, a)
-                last.update(dict.fromkeys(self.sources.get(base, (base,)), i))
-        changes = [0] * (len(self.program.equations) + 1)
-        for i, e in enumerate(self.program.equations):
-            for v in e.outs:
+        changes = [0] * (len(self.fused.groups) + 1)
+        for i, g in enumerate(self.fused.groups):
+            for member in g.members:
+                for a in member.equation.ins:
+                    base = self.fused.bases.get(a, a)
+                    last.update(dict.fromkeys(self.sources.get(base, (base,)), i))
+        for i, g in enumerate(self.fused.groups):
+            for v in (o for member in g.members for o in member.equation.outs):
                 if v in self.kept or v in self.fused.stored and v not in self.gone:
                     changes[i] += v.aval.nbytes
-                    changes[last.get(v, i) + 1] -= v.aval.nbytes
+                    changes[max(last.get(v, i), i + 1)] -= v.aval.nbytes
         return max(accumulate(changes))
 
-    def _consider(self, e: Equation, v: Var) -> None:
+    def _consider(self, e: Equation, v: Var) -> bool:
+        """Decide about a value; True if only the bytes that are moved prevent recomputing it."""
         if not self._is_candidate(e, v):
-            return
-        home, users = self.fused.group_of.get(v), self._users(v)
+            return False
         recipe = _Recipe(most=self.more * v.aval.nbytes)
-        if home is None or users is None or not self._collect(v, recipe, first=True):
-            return
+        # Values that are recomputed from it.
+        later = [w for w, sources in self.sources.items() if v in sources]
+        others = self._others(v, bool(later))
+        if not others or not self._collect(v, recipe, first=True):
+            return False
         viewed = any(self._is_view(r) for r in self.readers[v])
-        others = list({id(g): g for g in users if g is not home}.values())
-        if viewed and not recipe.is_tiny or not others or not self._pays(v, recipe, others):
-            return
+        if viewed and not recipe.is_tiny or not self._may_precede(later, recipe):
+            return False
+        if not self._pays(v, recipe, others):
+            return True
         self.gone.add(v)
         if viewed:
             self.viewed.add(v)
         self.kept |= recipe.small
-        self.sources[v] = recipe.sources
+        self.sources[v], self.recipes[v] = recipe.sources, recipe.equations
+        for w in later:
+            self.sources[w] = self.sources[w] - {v} | recipe.sources
+            self.recipes[w] += recipe.equations
         for g in others:
             self._loads(g).discard(v)
             self._loads(g).update(recipe.sources)
+        return False
+
+    def _others(self, v: Var, indirectly: bool) -> list[Group]:
+        """The groups that read a value from memory; `indirectly`: also for values that are
+        recomputed from it. Empty if something else reads it."""
+        home, users = self.fused.group_of.get(v), self._users(v)
+        if home is None or users is None:
+            return []
+        if indirectly:
+            users += [g for g in self.loading.values() if v in self._loads(g)]
+        return list({id(g): g for g in users if g is not home}.values())
+
+    def _may_precede(self, later: list[Atom], recipe: _Recipe) -> bool:
+        """Whether values that are recomputed may be computed from one with this recipe."""
+        return not any(
+            w in self.viewed or recipe.picks or recipe.costly
+            or self.recipes[w] + recipe.equations > self.most for w in later)
 
     def _is_candidate(self, e: Equation, v: Var) -> bool:
         """Whether a value is worth recomputing, and only its equation may stand in the way."""
@@ -199,8 +233,8 @@ class _Recomputing:
         if e.op.by_index and e.ins[0].aval.ndim == 1:
             return False  # each element that is read moves a whole sector of memory
         if e.op.picks:
-            innermost = self.fused.limits.innermost
-            return e.op.picks([a.aval for a in e.ins], e.outs[0].aval, innermost)
+            alone = self.fused.limits.innermost  # as on a GPU
+            return e.op.picks([a.aval for a in e.ins], e.outs[0].aval, alone, alone)
         slow = e.op.iterates if self.more else e.op.costly
         return bool(e.ins) and by_element(e) and not slow
 
@@ -288,6 +322,7 @@ class _Recomputing:
         found = self.loads.get(id(group))
         if found is None:
             found = self.loads[id(group)] = set()
+            self.loading[id(group)] = group
             for member in group.members:
                 for a in member.equation.ins:
                     base = self.fused.bases.get(a, a)

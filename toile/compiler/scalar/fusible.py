@@ -33,11 +33,13 @@ def fuses(e: Equation) -> bool:
 
 
 def rule(printer: Callable[[], Arithmetic], names: Callable[[np.dtype], str],
-         innermost: Callable[[Operation], bool]) -> Callable[[Equation], bool]:
+         innermost: Callable[[Operation], bool], short_rows: bool = False,
+         ) -> Callable[[Equation], bool]:
     """Make the function that says whether a backend can fuse an equation.
 
     `names` gives the name of a sample operand of a dtype; `innermost`: whether the backend reads
-    elements of an operation's operand at computed places along the innermost axis."""
+    elements of an operation's operand at computed places along the innermost axis; `short_rows`:
+    whether it reads rows of a few elements at computed places."""
     has_code = functools.lru_cache(4096)(functools.partial(_has_code, printer, names))
 
     def can_fuse(e: Equation) -> bool:
@@ -50,7 +52,7 @@ def rule(printer: Callable[[], Arithmetic], names: Callable[[np.dtype], str],
         shape = out.shape
         if 0 in shape:
             return False
-        if op.picks and not op.picks([a.aval for a in e.ins], out, innermost(op)):
+        if op.picks and not op.picks([a.aval for a in e.ins], out, innermost(op), short_rows):
             return False
         dtypes = []
         for a in e.ins:

@@ -36,6 +36,12 @@ class Frame:
         self.begun: dict[Any, Content] = {}
         self.finals: list[tuple[Any, list[Meaning]]] = []  # results, and what they are copies of
 
+    def is_read(self, a: Atom) -> bool:
+        """Whether the program returns an atom or has an equation that reads it."""
+        program = self.plan.program
+        return any(x is a for e in program.equations for x in e.ins) or any(
+            o is a for o in program.outputs)
+
     def meanings(self, a: Atom) -> list[Meaning]:
         """The values in memory that count as an atom, or as what it is a view of."""
         if a.__class__ is Literal:

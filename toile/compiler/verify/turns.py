@@ -255,6 +255,8 @@ class WhileWalk(_LoopWalk):
         owner.more += last
         frame.loops.discard(origin)
         for i, o in enumerate(self.e.outs):
+            if not frame.is_read(o):
+                continue
             init = frame.meanings(self.e.ins[self.b + i])
             final = init if self.fixed[i] else [last[self.moving.index(i)]]
             frame.finals.append((o, final))

@@ -35,7 +35,7 @@ from toile.targets.cuda.launches import THREADS, Launch, Planner
 from toile.targets.cuda.scalars import Code, Scalars
 
 can_fuse = fusible.rule(lambda: Scalars(Code()), lambda dtype: "true" if dtype == BOOL else "x",
-                        lambda op: True)
+                        lambda op: True, short_rows=True)
 PROCESSORS = 132  # multiprocessors that work is divided for
 FEW_PACKS = 1 << 16  # of a sum that is too small for a second kernel
 LARGE = 32 << 20  # bytes of an array that no cache holds as a whole

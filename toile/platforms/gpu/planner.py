@@ -7,13 +7,15 @@ in a region become one.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
-from toile.compiler.ir.loop_nests import Loops, Place
+from toile.compiler.ir.loop_nests import LoopNest, Loops, Place, Reduce, Total
 from toile.compiler.ir.operands import Ref
 from toile.compiler.plan import lower
 from toile.engine.program import Var
 from toile.kernels.convolution import gpu_tensor_cores as tensor_convolutions
+from toile.kernels.nest.gpu_rows import Pass, passes
 from toile.platforms.gpu.steps import COPY, CallStep, MadePlan
 from toile.targets.cuda.launches import Call, Launch
 
@@ -31,18 +33,29 @@ class Plan(MadePlan, lower.Plan):
 
     def note_in_place(self, x: Loops, launch: Launch) -> None:
         """Record pairs of buffers (read, written) that a launch touches only at equal places: it
-        may write the second in the memory of the first."""
-        places: dict[Any, set[Any]] = {}
-        for p, access in zip(x.loads, x.nest.loads, strict=True):
-            strides = None if access.picked else p.strides  # read at other places
-            ref = self.place(p)
-            places.setdefault(ref.buffer, set()).add((ref, strides, p.dtype.itemsize))
-        for p in x.stores:
-            ref = self.place(p)
-            wanted = ref.offset, p.strides, p.dtype.itemsize
-            for buffer, found in places.items():
-                if all((r.offset, s, size) == wanted for r, s, size in found):
-                    self.in_place.add((launch, buffer, ref.buffer))
+        may write the second in the memory of the first.
+
+        The thread that stores an element is the only one that reads it. A kernel that sums must not
+        read it again in a later pass."""
+        used = {a.buffer for a in launch.args if isinstance(a, Ref)}
+        found = passes(x.nest) if x.nest.kind in ("row", "partial") else ()
+        loads: dict[Any, list[int]] = {}
+        for i, p in enumerate(x.loads):
+            loads.setdefault(self.place(p).buffer, []).append(i)
+        for s, p in enumerate(x.stores):
+            written = self.place(p).buffer
+            if written in used and _is_full(x.nest, s):
+                later = {i for q in _after(found, s) for i in q.loads}
+                for read in used.intersection(loads):
+                    if all(i not in later and self._meets(x, i, p) for i in loads[read]):
+                        self.in_place.add((launch, read, written))
+
+    def _meets(self, x: Loops, i: int, p: Place) -> bool:
+        """Whether a load has the same place as a store at every position."""
+        q = x.loads[i]
+        return not x.nest.loads[i].picked and (
+            self.place(q).offset, q.strides, q.dtype.itemsize) == (
+            self.place(p).offset, p.strides, p.dtype.itemsize)
 
     def copy_outputs(self) -> None:
         """Copy the results that are not computed in their output buffers. An argument that is
@@ -90,3 +103,14 @@ class Plan(MadePlan, lower.Plan):
         """Add a library call after the existing stages."""
         self.steps.append(CallStep(call, self.origin))
         self.staged.setdefault(self.origin, []).append(call)
+
+
+def _is_full(nest: LoopNest, s: int) -> bool:
+    """Whether a store writes an element for each position."""
+    n, access = nest.stores[s]
+    return nest.kind == "map" or access.varies and not isinstance(nest.nodes[n], (Reduce, Total))
+
+
+def _after(found: Sequence[Pass], s: int) -> Sequence[Pass]:
+    """The passes over a row after the one with a store."""
+    return found[next((k for k, p in enumerate(found) if s in p.stores), 0) + 1:]

@@ -57,10 +57,9 @@ class Target(lower.Target):
     def loops(self, x: Loops, plan: Any) -> None:
         before = len(plan.steps)
         nests.plan_nest(x, plan.place, plan)
-        if x.nest.kind == "map":
-            for step in plan.steps[before:]:
-                for launch in step.launches:
-                    plan.note_in_place(x, launch)
+        for step in plan.steps[before:]:
+            for launch in step.launches:
+                plan.note_in_place(x, launch)
 
     def assemble(self, program: Program, plan: Plan, *layout: Any) -> Plan:
         plan.layout = layout
