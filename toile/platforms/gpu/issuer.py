@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,8 @@ from toile.targets.cuda.modules import Kernel
 
 Addresses = dict[Any, int]
 TRIES = 3  # captures of a loop's chunks that may fail
+FEW_BLOCKS = 128  # of small launches, which share a kernel with others
+MOST_TEXTS = 4  # that a kernel combines
 MOST_NAMED = 4  # launches named in the error of a step that failed
 
 
@@ -59,19 +61,43 @@ class _Launch:
 
 
 def launches_of(region: Region) -> list[_Launch]:
-    """The launches of a region; those of one text are combined, as many as an argument holds."""
+    """The launches of a region; those of one text are combined, as many as an argument holds, and
+    so are small ones of several texts."""
     by_text: dict[Any, list[Any]] = {}
     for x in region.launches:
         by_text.setdefault((x.text, x.shared), []).append(x)
-    made = []
+    alone, small = [], {}
     for (text, shared), same in by_text.items():
-        width = max(len(x.args) for x in same)
-        room = kernels.capacity(width)
-        for i in range(0, len(same), room):
-            parts = same[i : i + room]
-            many, words, blocks = kernels.joined([(x.blocks, x.args) for x in parts])
-            made.append(_Launch(Kernel(text, many), words, blocks, shared, parts))
-    return made
+        rows = [(x, x.args) for x in same]
+        if shared or not _is_small(same):
+            alone.append((text, shared, rows))
+        else:
+            small.setdefault((kernels.threads_of(text), "__ldg(" in text), []).append((text, rows))
+    for texts in small.values():
+        for i in range(0, len(texts), MOST_TEXTS):
+            some = texts[i : i + MOST_TEXTS]
+            if len(some) == 1:
+                alone.append((some[0][0], 0, some[0][1]))
+            else:
+                rows = [(x, (n, *args)) for n, (_, same) in enumerate(some) for x, args in same]
+                alone.append((kernels.combined([text for text, _ in some]), 0, rows))
+    return [made for text, shared, rows in alone for made in _joined(text, shared, rows)]
+
+
+def _is_small(same: list[Launch]) -> bool:
+    """Whether launches of one text may be combined with others: that saves launches, but one that
+    does not fit on the GPU at once would lose more."""
+    return sum(x.blocks for x in same) <= FEW_BLOCKS and kernels.is_combinable(same[0].text) and (
+        not any(x.note == COPY for x in same))  # which may have nothing to do
+
+
+def _joined(text: str, shared: int, rows: list[tuple[Launch, Any]]) -> Iterator[_Launch]:
+    """Launches of one text with their arguments, as many in one as an argument holds."""
+    room = kernels.capacity(max(len(args) for _, args in rows))
+    for i in range(0, len(rows), room):
+        some = rows[i : i + room]
+        many, words, blocks = kernels.joined([(x.blocks, args) for x, args in some])
+        yield _Launch(Kernel(text, many), words, blocks, shared, [x for x, _ in some])
 
 
 class Issuer:

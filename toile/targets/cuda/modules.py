@@ -83,6 +83,7 @@ extern "C" __global__ void __launch_bounds__(BOUNDS) kernel(
 """
 
 _THREADS = re.compile(r"^#define THREADS (\d+)$", re.MULTILINE)
+_DEFINED = re.compile(r"^#define (\w+)", re.MULTILINE)
 _lock = threading.RLock()
 _seconds: dict[str, float] = {}  # time of compiling, by the kernel's key
 compiled_count = 0  # kernels that NVRTC compiled in this process
@@ -103,6 +104,26 @@ class Kernel(NamedTuple):
         """The source that NVRTC compiles."""
         wrapper = _MANY if self.many else _ALONE
         return PRELUDE + self.text + _BOUNDS + _START + wrapper % self.room
+
+
+def combined(texts: Sequence[str]) -> str:
+    """A text that does the work of several with equally many threads: the first argument of a
+    launch is the number of its text."""
+    parts = []
+    for i, text in enumerate(texts):
+        names = sorted({*_DEFINED.findall(text)} - {"THREADS"})
+        parts.append(f"namespace part{i} {{\n{text}}}\n"
+                     + "".join(f"#undef {name}\n" for name in names))
+    cases = "".join(f"    case {i}: part{i}::body(w + 1, block); break;\n"
+                    for i in range(len(texts)))
+    return (f"#define THREADS {threads_of(texts[0])}\n{''.join(parts)}"
+            "__device__ void body(const Word* w, unsigned block) {\n"
+            f"  switch ((int)w[0]) {{\n{cases}  }}\n}}\n")
+
+
+def is_combinable(text: str) -> bool:
+    """Whether `combined` accepts a text: one without the settings of a whole kernel."""
+    return not {"BOUNDS", "READY"} & set(_DEFINED.findall(text)) and "extern" not in text
 
 
 def threads_of(text: str) -> int:

@@ -1,0 +1,120 @@
+"""Small launches of several texts share a kernel; each does the same work as alone."""
+
+import numpy as np
+import pytest
+
+import toile
+import toile.numpy as jnp
+from tests.gpu import fibers, host_driver, nvrtc
+from tests.gpu.test_programs import normal, program_of
+from toile.compiler.ir.steps import Region
+from toile.platforms.gpu import issuer
+from toile.platforms.gpu.issuer import launches_of
+from toile.platforms.gpu.steps import COPY
+from toile.targets.cuda import modules
+from toile.targets.cuda.launches import Launch
+from toile.targets.cuda.modules import Kernel
+
+on_host = pytest.mark.skipif(not fibers.available(), reason="needs g++")
+ADD = """\
+#define THREADS 32
+#define AMOUNT {0}
+typedef {1} Number;
+__device__ inline Number changed(Number x) {{ return x + AMOUNT; }}
+__device__ void body(const Word* w, unsigned block) {{
+  Number* x = (Number*)w[0];
+  const Word i = (Word)block * THREADS + threadIdx.x;
+  if (i < w[1]) x[i] = changed(x[i]);
+}}
+"""
+TEXTS = [ADD.format(n, kind) for n, kind in ((1, "float"), (20, "int"), (300, "double"))]
+
+
+def launch(text, *args, blocks=1, **more):
+    return Launch(text, args, blocks, modules.threads_of(text), **more)
+
+
+def region(*launches):
+    return Region(list(launches), set(), set())
+
+
+def test_small_launches_share_a_kernel():
+    made = launches_of(region(*(launch(t, 1, 2) for t in TEXTS), launch(TEXTS[0], 3, 4, 5)))
+    assert [len(x.parts) for x in made] == [4] and made[0].blocks == 4
+    assert made[0].kernel.many and made[0].threads == 32
+
+
+@pytest.mark.parametrize("other", [
+    launch(TEXTS[1], blocks=issuer.FEW_BLOCKS + 1),  # it would not fit beside the other
+    launch(TEXTS[1], shared=64),
+    launch(TEXTS[1], note=COPY),  # it may have nothing to do
+    launch(TEXTS[1].replace("THREADS 32", "THREADS 64")),
+    launch("#define BOUNDS 32, 4\n" + TEXTS[1]),  # the settings of a whole kernel
+    launch("#define READY\n" + TEXTS[1]),
+    launch('extern "C" __device__ void f();\n' + TEXTS[1]),
+], ids=["large", "shared memory", "copy", "threads", "bounds", "waits itself", "extern"])
+def test_what_stays_alone(other):
+    made = launches_of(region(launch(TEXTS[0]), other))
+    assert [len(x.parts) for x in made] == [1, 1]
+
+
+def test_a_kernel_has_a_few_texts():
+    texts = [ADD.format(n, "float") for n in range(2 * issuer.MOST_TEXTS + 1)]
+    made = launches_of(region(*map(launch, texts)))
+    assert sorted(len(x.parts) for x in made) == [1, issuer.MOST_TEXTS, issuer.MOST_TEXTS]
+    assert {p for x in made for p in x.parts} == set(map(launch, texts))
+
+
+@on_host
+def test_each_text_does_its_work():
+    arrays = [np.zeros(50, "f4"), np.zeros(33, "i4"), np.zeros(70, "f8"), np.zeros(1, "f4")]
+    launches = [launch(text, x.ctypes.data, len(x), blocks=-(-len(x) // 32))
+                for text, x in zip([*TEXTS, TEXTS[0]], arrays, strict=True)]
+    (made,) = launches_of(region(*launches))
+    text = modules.combined(TEXTS)
+    assert made.kernel == Kernel(text, many=True)
+    for n, (one, x) in enumerate(zip(launches, arrays, strict=True)):
+        fibers.execute(text, (n % len(TEXTS), *one.args), one.blocks)
+        assert (x == [1, 20, 300][n % len(TEXTS)]).all()
+
+
+@pytest.mark.skipif(nvrtc.library() is None, reason="NVRTC is not installed")
+def test_the_compiler_accepts_it():
+    assert nvrtc.problem(Kernel(modules.combined(TEXTS), many=True).source) == ""
+
+
+def rotated(x, y, w):
+    """Products, halves that are joined, and sums of rows: small kernels of several kinds."""
+    a, b = jnp.split(x, 2, 1)
+    z = jnp.concatenate([a * jnp.cos(w) - b, b + a * w], 1)
+    return jnp.sort(z, 1), z.sum(1), (y * 2).max(0), jnp.cumsum(y, 0), y.astype(jnp.bfloat16)
+
+
+@on_host
+def test_programs_give_the_same_bits(monkeypatch):
+    args = [normal(6, 8), normal(5, 7, seed=1), normal(4, seed=2)]
+    program, leaves = program_of(rotated, args)
+    found, counts = [], []
+    with host_driver.host_gpu(monkeypatch) as (_, device):
+        for few in (-1, issuer.FEW_BLOCKS):
+            monkeypatch.setattr(issuer, "FEW_BLOCKS", few)
+            executable = host_driver.compiled(program, device)
+            for _ in range(3):
+                got = host_driver.run(executable, [x._data for x in leaves], device)
+            found.append([x.tobytes() for x in got])
+            steps = executable.plan.all_steps()
+            counts.append(sum(len(launches_of(s)) for s in steps if isinstance(s, Region)))
+    assert found[0] == found[1] and counts[1] < counts[0]
+
+
+@pytest.mark.gpu
+def test_programs_give_the_same_bits_on_a_gpu(monkeypatch):
+    args = [toile.device_put(x) for x in (normal(6, 8), normal(5, 7, seed=1), normal(4, seed=2))]
+    found = []
+    for few in (-1, issuer.FEW_BLOCKS):
+        monkeypatch.setattr(issuer, "FEW_BLOCKS", few)
+        step = toile.jit(lambda *xs: rotated(*xs))
+        for _ in range(5):
+            got = step(*args)
+        found.append([np.asarray(x).tobytes() for x in got])
+    assert found[0] == found[1]
