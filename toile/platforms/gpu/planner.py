@@ -1,7 +1,7 @@
 """What plans for a GPU consist of.
 
 As on the CPU, small stages that do not depend on each other are joined; launches of the same kernel
-in a region become one.
+in a region become one, and so do small launches of several kernels (see `issuer.launches_of`).
 """
 
 from __future__ import annotations
