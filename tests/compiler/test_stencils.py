@@ -117,6 +117,12 @@ def test_derivatives_of_a_padded_stencil_read_one_array(reach):
     assert len({made[e.ins[0]].ins[0] for e in pads}) == 1
 
 
+@pytest.mark.parametrize("scale", [lambda x: -x, lambda x: x * -2, lambda x: x * 2 * -1])
+def test_zeros_around_a_negated_array_keep_their_sign(scale):
+    found = toile.jit(lambda x: (lambda y: (lax.pad(y, 0.0, ((1, 1, 0), (0, 0, 0))), y))(scale(x)))(X)
+    assert not np.signbit(np.asarray(found[0])[[0, -1]]).any()
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_slices_of_padded_arrays(seed):
     """Random margins (also negative ones and those between elements), slices and readers."""

@@ -12,6 +12,7 @@ scaled before is scaled afterwards instead, as in the derivatives of stencils:
 
     concatenate(slice(c x), slice(c x)) = c concatenate(slice(x), slice(x))
     pad(c x)                            = c pad(x)          for a padding of zeros and a finite c
+                                        (c < 0 only in sums: 0 becomes -0)
 
 Several of such arrays, such as c x and d x, then need only x in memory.
 """
@@ -48,14 +49,16 @@ def cut_elementwise(program: Program) -> Program:
 def scale_after_joins(program: Program) -> Program:
     """Move the scaling of an array behind the concatenations of its slices, and behind padding."""
     readers, returned = readers_of(program), set(program.outputs)
-    scaled = {e.outs[0]: e for e in program.equations if _is_scaling(e)
-              and e.outs[0] not in returned and _joined_only(e.outs[0], readers)}
+    scaled: dict[Var, Equation] = {}
+    for e in reversed(program.equations):
+        if _is_scaling(e) and e.outs[0] not in returned and _is_moved(e.outs[0], readers, scaled):
+            scaled[e.outs[0]] = e
     if not scaled:
         return program
 
     def rule(new: Rewriter, e: Equation) -> Replacement:
         if _pads_zeros(e) and e.ins[0] in scaled:
-            return _scaled_after_padding(new, e, scaled)
+            return _scaled_after_padding(new, e, scaled, _is_summed(e.outs[0], readers, returned))
         cuts = None if e.op.joined_axis is None else _cuts_of_one(new, e.ins)
         return None if cuts is None else _scaled_later(new, e, cuts, scaled)
 
@@ -66,10 +69,13 @@ def _pads_zeros(e: Equation) -> bool:
     return e.op.margins is not None and is_zero(e.ins[1])
 
 
-def _scaled_after_padding(new: Rewriter, e: Equation, scaled: dict[Var, Equation]) -> Replacement:
-    """What pads an array before it is scaled; None if zeros times the factor are perhaps no zeros."""
+def _scaled_after_padding(
+    new: Rewriter, e: Equation, scaled: dict[Var, Equation], summed: bool
+) -> Replacement:
+    """What pads an array before it is scaled; None if that would change the zeros around it. If they
+    are `summed`, their sign does not matter."""
     x, scalings = e.ins[0], []
-    while x.__class__ is Var and x in scaled and _keeps_zeros(scaled[x]):
+    while x.__class__ is Var and x in scaled and _keeps_zeros(scaled[x], summed):
         scalings.append(scaled[x])
         x = new.atom(scaled[x].ins[_array(scaled[x])])
     if not scalings:
@@ -77,10 +83,18 @@ def _scaled_after_padding(new: Rewriter, e: Equation, scaled: dict[Var, Equation
     return [_scaled(new, new.add(e.op, [x, e.ins[1]], e), scalings, e)]
 
 
-def _keeps_zeros(scaling: Equation) -> bool:
-    """Whether a scaling multiplies by a known finite number, or negates."""
-    numbers = [a for a in scaling.ins if not a.aval.shape]
-    return all(isinstance(a, Literal) and np.isfinite(a.val).all() for a in numbers)
+def _keeps_zeros(scaling: Equation, any_sign: bool) -> bool:
+    """Whether a scaling multiplies by a known finite number, which is positive unless `any_sign`."""
+    numbers = [a.val if isinstance(a, Literal) else np.nan for a in scaling.ins if not a.aval.shape]
+    known = all(np.isfinite(n).all() for n in numbers)
+    return known and (any_sign or bool(numbers) and all(np.all(n > 0) for n in numbers))
+
+
+def _is_summed(a: Atom, readers: dict[Atom, list[Equation]], returned: set[Atom]) -> bool:
+    """Whether an array, or slices of it, are only added to other arrays."""
+    return a not in returned and all(
+        e.op.is_sum or e.op.views_part and _is_summed(e.outs[0], readers, returned)
+        for e in readers.get(a, ()))
 
 
 def _scaled(new: Rewriter, out: Atom, scalings: Sequence[Equation], at: Equation) -> Atom:
@@ -128,10 +142,13 @@ def _array(e: Equation) -> int:
     return next(i for i, a in enumerate(e.ins) if a.aval.shape)
 
 
-def _joined_only(a: Atom, readers: dict[Atom, list[Equation]]) -> bool:
-    """Whether an array has slices that are only joined, or is padded with zeros, and else is read
-    element by element."""
-    moved = [e for e in readers.get(a, ()) if e.op.views_part or _pads_zeros(e)]
+def _is_moved(
+    a: Atom, readers: dict[Atom, list[Equation]], scaled: dict[Var, Equation]
+) -> bool:
+    """Whether an array has slices that are only joined, is padded with zeros or scaled before that,
+    and else is read element by element."""
+    moved = [e for e in readers.get(a, ())
+             if e.op.views_part or _pads_zeros(e) or e.outs and e.outs[0] in scaled]
     return bool(moved) and all(by_element(e) for e in readers[a] if e not in moved) and all(
         e.op.joined_axis is not None for part in moved if part.op.views_part
         for e in readers.get(part.outs[0], ()))
@@ -154,22 +171,22 @@ def _only_sliced(program: Program) -> dict[Atom, Equation]:
         for u in uses:
             taken |= {u.op: None} if u.op.views_part else slices[u.outs[0]]
         if e.op.margins is not None:
-            taken = _slices_before_padding(e, taken)
+            taken = _slicesbefore_padding(e, taken)
         if taken and sum(prod(_shape(s)) for s in taken) <= out.aval.size:
             found[out], slices[out] = e, taken
     return found
 
 
-def _slices_before_padding(e: Equation, slices: dict[Any, None]) -> dict[Any, None]:
+def _slicesbefore_padding(e: Equation, slices: dict[Any, None]) -> dict[Any, None]:
     """The slices of an array that are needed for slices of the padded array. None at all if one of
     those needs all of it, or if several need margins of their own."""
-    found = {s: _before_padding(e, s) for s in slices}
+    found = {s: before_padding(e, s) for s in slices}
     margins = {s for s, f in found.items() if f is not None and f[1] != e.op.margins}
     parts = {f[0]: None for f in found.values() if f is not None}
     return parts if None not in found.values() and len(margins) < 2 else {}
 
 
-def _before_padding(e: Equation, s: Any) -> tuple[Any, tuple[tuple[int, int, int], ...]] | None:
+def before_padding(e: Equation, s: Any) -> tuple[Any, tuple[tuple[int, int, int], ...]] | None:
     """The slice of an array, and the padding, that give a slice of the padded array.
 
     None if that slice contains only margins, or skips elements of a padded axis."""
@@ -189,6 +206,11 @@ def _before_padding(e: Equation, s: Any) -> tuple[Any, tuple[tuple[int, int, int
     return type(s)(tuple(starts), tuple(limits), s.strides), tuple(config)
 
 
+def padded(new: Rewriter, x: Atom, fill: Atom, config: Any, at: Equation) -> Atom:
+    """An array with margins, if there are any."""
+    return new.add(Pad(config), [x, fill], at) if any(map(any, config)) else x
+
+
 def _shape(s: Any) -> tuple[int, ...]:
     """The shape of a slice."""
     return tuple(len(range(*r)) for r in zip(s.starts, s.limits, s.strides, strict=True))
@@ -205,9 +227,8 @@ def _cut(new: Rewriter, op: Any, a: Atom, cut: dict[Atom, Equation], at: Equatio
         return new.add(op, [a], at)
     if e.op.margins is not None:
         x, fill = (new.atom(x) for x in e.ins)
-        before = _before_padding(e, op)
+        before = before_padding(e, op)
         assert before is not None
         part, config = before
-        x = _cut(new, part, x, cut, at)
-        return new.add(Pad(config), [x, fill], e) if any(map(any, config)) else x
+        return padded(new, _cut(new, part, x, cut, at), fill, config, e)
     return new.add(e.op, [_cut(new, op, new.atom(x), cut, at) for x in e.ins], e)
