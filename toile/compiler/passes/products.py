@@ -12,6 +12,7 @@ bytes to int32 before a product, the product therefore reads the bytes.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -28,19 +29,54 @@ from toile.primitives.families import broadcast_in_dim, mul, reduce_sum, transpo
 FEW = 4  # vectors: libraries have tiles for more of them, and leave most of a tile unused
 MANY_TERMS = 64  # of each of their sums
 LITTLE = 1 << 23  # terms of all sums
+LEAST = 257  # multiplications; loops with fewer may run in registers
+MOST_OF_EACH = 1 << 12  # multiplications for each vector; libraries are faster at more
 NUMBERS = frozenset(("float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "uint8",
                      "uint16", "uint32"))  # fmt: skip
 
 
 def multiply_vectors(program: Program) -> Program:
     """Replace products of many vectors."""
-    if not any(map(_applies, program.equations)):
+    return _replaced(program, _applies)
+
+
+def multiply_small_vectors(program: Program) -> Program:
+    """Replace products of many vectors that are so small that calling a kernel for each of them
+    takes longer than their arithmetic, as `vmap` makes them."""
+    return _replaced(program, _is_small)
+
+
+def _replaced(program: Program, applies: Callable[[Equation], bool]) -> Program:
+    if not any(map(applies, program.equations)):
         return program
 
     def rule(new: Rewriter, e: Equation) -> Replacement:
-        return [spliced(new, e, _multiplied, e.ins)] if _applies(e) else None
+        return [spliced(new, e, _multiplied, e.ins)] if applies(e) else None
 
     return rewrite(program, rule)
+
+
+def _is_small(e: Equation) -> bool:
+    """Whether nothing is summed, or small vectors are multiplied by rows of as many matrices."""
+    if not _applies(e) or np.dtype(e.outs[0].aval.dtype).name not in ("float32", "float64"):
+        return False
+    op: Any = e.op
+    x, y = (a.aval for a in e.ins)
+    size = dict(zip(op.lhs + op.rhs, x.shape + y.shape, strict=True))
+    long = {c for c, n in size.items() if n > 1}
+    if math.prod(size.values()) < LEAST:
+        return False
+    both = long & set(op.lhs) & set(op.rhs)
+    if not both - set(op.out):
+        return True
+    rows, columns = (long & set(some) - both for some in (op.lhs, op.rhs))
+    if rows and columns:
+        return False
+    last = [c for c in (op.lhs if x.size >= y.size else op.rhs) if c in long][-1]
+    each = math.prod(size[c] for c in long - (both & set(op.out)))
+    if last in op.out:  # sums over rows are faster than sums over columns
+        return each <= MOST_OF_EACH and size[last] <= FEW
+    return each <= (MOST_OF_EACH if rows or columns else 2 * FEW)
 
 
 def _applies(e: Equation) -> bool:
