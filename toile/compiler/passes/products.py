@@ -30,7 +30,7 @@ FEW = 4  # vectors: libraries have tiles for more of them, and leave most of a t
 MANY_TERMS = 64  # of each of their sums
 LITTLE = 1 << 23  # terms of all sums
 LEAST = 257  # multiplications; loops with fewer may run in registers
-MOST_OF_EACH = 1 << 12  # multiplications for each vector; libraries are faster at more
+MOST_IN_ROW = 8  # terms of a sum over a row that a nest on a CPU computes for many rows at a time
 NUMBERS = frozenset(("float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "uint8",
                      "uint16", "uint32"))  # fmt: skip
 
@@ -41,8 +41,8 @@ def multiply_vectors(program: Program) -> Program:
 
 
 def multiply_small_vectors(program: Program) -> Program:
-    """Replace products of many vectors that are so small that calling a kernel for each of them
-    takes longer than their arithmetic, as `vmap` makes them."""
+    """Replace products of many small vectors, as `vmap` makes them: calling a kernel for each of
+    them takes longer than their arithmetic."""
     return _replaced(program, _is_small)
 
 
@@ -57,7 +57,8 @@ def _replaced(program: Program, applies: Callable[[Equation], bool]) -> Program:
 
 
 def _is_small(e: Equation) -> bool:
-    """Whether nothing is summed, or small vectors are multiplied by rows of as many matrices."""
+    """Whether nothing is summed, or vectors of a few elements are multiplied by rows of as many
+    matrices: a loop nest on a CPU computes many such sums at a time."""
     if not _applies(e) or np.dtype(e.outs[0].aval.dtype).name not in ("float32", "float64"):
         return False
     op: Any = e.op
@@ -67,16 +68,11 @@ def _is_small(e: Equation) -> bool:
     if math.prod(size.values()) < LEAST:
         return False
     both = long & set(op.lhs) & set(op.rhs)
-    if not both - set(op.out):
-        return True
-    rows, columns = (long & set(some) - both for some in (op.lhs, op.rhs))
-    if rows and columns:
-        return False
+    summed = both - set(op.out)
+    if long & set(op.lhs) - both and long & set(op.rhs) - both:
+        return not summed
     last = [c for c in (op.lhs if x.size >= y.size else op.rhs) if c in long][-1]
-    each = math.prod(size[c] for c in long - (both & set(op.out)))
-    if last in op.out:  # sums over rows are faster than sums over columns
-        return each <= MOST_OF_EACH and size[last] <= FEW
-    return each <= (MOST_OF_EACH if rows or columns else 2 * FEW)
+    return not summed or last in summed and math.prod(size[c] for c in summed) <= MOST_IN_ROW
 
 
 def _applies(e: Equation) -> bool:
