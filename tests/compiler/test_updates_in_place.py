@@ -148,8 +148,9 @@ ROLLED = {
         p[1:, 3:] * p[:-1, :-3]).sum())(jnp.pad(x * y, ((1, 0), (1, 2)), constant_values=2.0))),
     "a padded array": lambda x, y: jnp.pad(x, ((1, 2), (3, 0)), constant_values=-1),
     "small parts": lambda x, y: jnp.stack([x[0], y[1], x[2], x[0]], -1),
-    "small parts of rows": lambda x, y: jnp.concatenate([x[:5], y[:5, :3], x[:5]], 1) @ jnp.ones(83),
-    "interleaved": lambda x, y: jnp.stack([x[:140], y[5:145], x[10:150, ::-1]], -1).reshape(140, -1),
+    "small parts of rows": lambda x, y: (
+        jnp.concatenate([x[:5], y[:5, :3], x[:5]], 1) @ jnp.ones(83)),
+    "interleaved": lambda x, y: jnp.stack([x[:99], y[5:104], x[10:109, ::-1]], -1).reshape(99, -1),
     "integers": lambda x, y: jnp.roll(jnp.floor(x).astype(jnp.int8), 3, 1) * 2,
     "flags": lambda x, y: jnp.roll(x > 0, 3, 1) & (y > 0),
 }

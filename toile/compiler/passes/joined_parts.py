@@ -88,9 +88,10 @@ def read_parts(program: Program, can_fuse: Callable[[Equation], bool]) -> Progra
 def _read_padded(program: Program, can_fuse: Callable[[Equation], bool]) -> Program:
     """Pad slices instead of slicing padded arrays that loop nests could read in place."""
     readers, outputs = readers_of(program), set(program.outputs)
-    wanted = {e.outs[0]: e for e in program.equations if e.op.margins is not None
-              and e.outs[0] not in outputs and can_fuse(e)
-              and _is_sliced_for_nests(e, readers, outputs, can_fuse)}
+    wanted: dict[Atom, Equation] = {
+        e.outs[0]: e for e in program.equations if e.op.margins is not None
+        and e.outs[0] not in outputs and can_fuse(e)
+        and _is_sliced_for_nests(e, readers, outputs, can_fuse)}
 
     def rule(new: Rewriter, e: Equation) -> Replacement:
         made = wanted.get(e.ins[0]) if e.op.views_part else None

@@ -72,8 +72,9 @@ def _pads_zeros(e: Equation) -> bool:
 def _scaled_after_padding(
     new: Rewriter, e: Equation, scaled: dict[Var, Equation], summed: bool
 ) -> Replacement:
-    """What pads an array before it is scaled; None if that would change the zeros around it. If they
-    are `summed`, their sign does not matter."""
+    """What pads an array before it is scaled; None if that would change the zeros around it.
+
+    If they are `summed`, their sign does not matter."""
     x, scalings = e.ins[0], []
     while x.__class__ is Var and x in scaled and _keeps_zeros(scaled[x], summed):
         scalings.append(scaled[x])
@@ -84,7 +85,7 @@ def _scaled_after_padding(
 
 
 def _keeps_zeros(scaling: Equation, any_sign: bool) -> bool:
-    """Whether a scaling multiplies by a known finite number, which is positive unless `any_sign`."""
+    """Whether a scaling multiplies by a known finite number; it is positive unless `any_sign`."""
     numbers = [a.val if isinstance(a, Literal) else np.nan for a in scaling.ins if not a.aval.shape]
     known = all(np.isfinite(n).all() for n in numbers)
     return known and (any_sign or bool(numbers) and all(np.all(n > 0) for n in numbers))
@@ -160,24 +161,30 @@ def _only_sliced(program: Program) -> dict[Atom, Equation]:
     found: dict[Atom, Equation] = {}
     slices: dict[Var, dict[Any, None]] = {}  # the slices of a result that are used
     for e in reversed(program.equations):
-        if not by_element(e) and e.op.margins is None:
+        if not by_element(e) and e.op.margins is None or e.outs[0] in returned:
             continue
         out = e.outs[0]
-        uses = readers.get(out, [])
-        if out in returned or not out.aval.shape or not all(
-                u.op.views_part or u.outs and u.outs[0] in found for u in uses):
-            continue
-        taken: dict[Any, None] = {}
-        for u in uses:
-            taken |= {u.op: None} if u.op.views_part else slices[u.outs[0]]
+        taken = _slices_of(readers.get(out, []), slices) if out.aval.shape else {}
         if e.op.margins is not None:
-            taken = _slicesbefore_padding(e, taken)
+            taken = _slices_before_padding(e, taken)
         if taken and sum(prod(_shape(s)) for s in taken) <= out.aval.size:
             found[out], slices[out] = e, taken
     return found
 
 
-def _slicesbefore_padding(e: Equation, slices: dict[Any, None]) -> dict[Any, None]:
+def _slices_of(uses: Sequence[Equation], known: dict[Var, dict[Any, None]]) -> dict[Any, None]:
+    """The slices that equations take of an operand, or that are taken of their results; none if
+    more of it is used."""
+    taken: dict[Any, None] = {}
+    for u in uses:
+        found = {u.op: None} if u.op.views_part else known.get(u.outs[0]) if u.outs else None
+        if found is None:
+            return {}
+        taken |= found
+    return taken
+
+
+def _slices_before_padding(e: Equation, slices: dict[Any, None]) -> dict[Any, None]:
     """The slices of an array that are needed for slices of the padded array. None at all if one of
     those needs all of it, or if several need margins of their own."""
     found = {s: before_padding(e, s) for s in slices}

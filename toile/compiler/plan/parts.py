@@ -64,8 +64,7 @@ def _move(fused: Fused, a: Atom, place: View) -> None:
 
 
 def _through(view: View, place: View) -> View | None:
-    """A view of a variable that has moved; None if it is not a view of a block, or if its strides do
-    not determine the axes."""
+    """A view of a variable that has moved; None if it is not a view of a block."""
     base = view.base.aval.shape
     dense = views.row_major(base)
     starts, left = [], view.offset
