@@ -110,6 +110,24 @@ def test_two_reads_of_one_table():
     np.testing.assert_allclose(toile.jit(step)(*args), wanted, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("reads", [1, 2, 3])
+@pytest.mark.parametrize("examples", ["a table each", "one table"])
+def test_reads_for_each_example(reads, examples):
+    """The first axis of the indices counts examples: rows of several reads have no place there."""
+    def loss(p, ids):
+        return sum(jnp.sum(jnp.sin(p[ids[k]] * (k + 1))) for k in range(reads))
+
+    def step(p, ids):
+        axes = 0 if examples == "a table each" else None, 0
+        return p - 0.1 * toile.grad(lambda p: toile.vmap(loss, axes)(p, ids).sum())(p)
+
+    table = TABLE.reshape(4, ROWS // 4, WIDTH) if examples == "a table each" else TABLE
+    args = jnp.asarray(table), jnp.asarray(RNG.integers(0, 50, (4, reads, 9)))
+    with toile.disable_jit():
+        wanted = step(*args)
+    np.testing.assert_allclose(toile.jit(step)(*args), wanted, rtol=1e-5, atol=1e-6)
+
+
 def training(tx):
     """A training step with two tables and a matrix, and its arguments."""
     def loss(params, ids):

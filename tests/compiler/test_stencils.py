@@ -96,3 +96,81 @@ def test_a_step_of_a_reaction_stores_few_arrays():
     parts = [made[a] for e in joined for a in e.ins if a in made]
     sources = {e.ins[0] for e in parts if e.op.views_part}
     assert sources and not any(a in made and _is_scaling(made[a]) for a in sources)
+
+
+def laplacian(x, reach):
+    """A stencil of the given reach on a square with zeros around it."""
+    n, m = x.shape
+    p = jnp.pad(x, reach)
+    return sum((k + 0.5) * (p[k : k + n, reach:-reach] + p[reach:-reach, k : k + m])
+               for k in range(2 * reach + 1))
+
+
+@pytest.mark.parametrize("reach", [1, 2])
+def test_derivatives_of_a_padded_stencil_read_one_array(reach):
+    """Slices of padded arrays are padded slices, which are scaled afterwards."""
+    program = optimize(toile.make_jaxpr(toile.grad(
+        lambda x, y: jnp.sum(laplacian(x, reach) * y)))(X, Y).program)
+    pads = [e for e in program.equations if e.op.margins is not None]
+    made = {o: e for e in program.equations for o in e.outs}
+    assert len(pads) == 4 * reach and all(e.outs[0].aval.shape == X.shape for e in pads)
+    assert len({made[e.ins[0]].ins[0] for e in pads}) == 1
+
+
+@pytest.mark.parametrize("scale", [lambda x: -x, lambda x: x * -2, lambda x: x * 2 * -1])
+def test_zeros_around_a_negated_array_keep_their_sign(scale):
+    found = toile.jit(lambda x: lax.pad(scale(x), 0.0, ((1, 1, 0), (0, 0, 0))))(X)
+    assert not np.signbit(np.asarray(found)[[0, -1]]).any()
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_slices_of_padded_arrays(seed):
+    """Random margins (also negative ones and those between elements), slices and readers."""
+    rng = np.random.default_rng(seed)
+
+    def margins(n):
+        low, high = (int(i) for i in rng.integers(-2, 4, 2))
+        return max(low, -n // 2), max(high, -n // 2), int(rng.random() < 0.15)
+
+    def cut(shape):
+        starts = [int(rng.integers(0, n)) for n in shape]
+        limits = [int(rng.integers(s + 1, n + 1)) for s, n in zip(starts, shape, strict=True)]
+        whole = rng.random(len(shape)) < 0.3
+        starts = [0 if w else s for w, s in zip(whole, starts, strict=True)]
+        limits = [n if w else m for w, m, n in zip(whole, limits, shape, strict=True)]
+        return starts, limits, [1 if rng.random() < 0.85 else 2 for _ in shape]
+
+    steps, shape = [], list(X.shape)
+    for _ in range(int(rng.integers(2, 6))):
+        kind = rng.choice(["pad", "slice", "scale", "negate", "sine", "add"])
+        value: object = float(rng.choice([0.0, 0.0, 1.5]))
+        if kind == "pad":
+            config = [margins(n) for n in shape]
+            shape = [lax.pad(np.zeros(n), 0.0, [c]).shape[0]
+                     for n, c in zip(shape, config, strict=True)]
+            value = config, value
+        elif kind == "slice":
+            value = cut(shape)
+            shape = [len(range(*r)) for r in zip(*value, strict=True)]
+        steps.append((kind, value))
+
+    def f(x, factor):
+        for kind, value in steps:
+            if kind == "pad":
+                x = lax.pad(x, jnp.float32(value[1]), value[0])
+            elif kind == "slice":
+                x = lax.slice(x, *value)
+            elif kind == "scale":
+                x = x * (factor if value else 3.0)
+            else:
+                x = {"negate": jnp.negative, "sine": jnp.sin, "add": lambda a: a + 1}[kind](x)
+        return x * 2
+
+    x = X.copy()
+    x[rng.integers(0, 6), rng.integers(0, 8)] = rng.choice([np.inf, np.nan, 1.0])
+    for g in (f, lambda x, c: toile.vjp(lambda x: f(x, c), x)[1](f(x, c))[0]):
+        for factor in (np.float32(0.5), np.float32(np.inf)):
+            with toile.disable_jit():
+                wanted = g(jnp.asarray(x), factor)
+            np.testing.assert_allclose(toile.jit(g)(x, factor), wanted, rtol=2e-5, atol=2e-5,
+                                       err_msg=str(steps))

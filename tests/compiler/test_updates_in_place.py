@@ -109,6 +109,21 @@ def test_parts_computed_in_a_nest_are_stored_in_place():
     assert "concatenate" not in found
 
 
+@pytest.mark.parametrize("fun, kernels", [
+    (lambda u: (lambda z: jnp.concatenate([z, u]).T @ z[:, :9].repeat(2, 0))(u * 2),
+     ["map", "concatenate", "copy"]),  # u * 2 is stored in place, though a slice of it is read, too
+    (lambda u: jnp.stack([u[0], u[3], u[1]]), ["map"]),  # instead of a kernel for each part
+    (lambda u: jnp.stack([u.T, u + 1, u[::-1]], -1), ["map", "map"]),
+    (lambda u: jnp.concatenate([u, u[:9]]), ["concatenate"] * 2),
+    (lambda u: jnp.pad(u[:99], ((1, 1), (2, 0))), ["map"]),
+    (lambda u: (lambda p: p[2:] - p[:-2] + u)(jnp.pad(u, ((1, 1), (0, 0)))), ["map"]),
+    (lambda u: toile.vjp(lambda u: (lambda p: p[2:] - 3 * p[:-2])(jnp.pad(u, ((1, 1), (0, 0)))),
+                         u)[1](u)[0], ["map"]),
+])
+def test_how_many_kernels_compute_parts(fun, kernels):
+    assert sorted(notes(fun, BIG)) == sorted(kernels)
+
+
 ROLLED = {
     "rows": lambda x, y: jnp.roll(x, 3, 0) * y,
     "columns": lambda x, y: jnp.roll(x, -5, 1) * y + jnp.roll(y, 1, 1),
@@ -124,6 +139,18 @@ ROLLED = {
         lambda x, y: (jnp.roll(x, 1, 1) * jnp.roll(x, 1, 0) * y).sum(), (0, 1)),
     "a gradient of a reflection": toile.grad(
         lambda x, y: (jnp.pad(x, 3, "reflect") ** 2).sum() + y.sum()),
+    "edges": lambda x, y: jnp.pad(x * y, 2, "edge") * 3,
+    "an edge of a transposed part": lambda x, y: (
+        lambda z: jnp.concatenate([z, z[3:5, ::2].repeat(2, 1)]) + z.T[7, 3])(x * y),
+    "a stencil": lambda x, y: (lambda p: p[2:, 1:-1] - 3 * p[:-2, 1:-1] + p[1:-1, 2:] * y)(
+        jnp.pad(x, 1)),
+    "a stencil of a computed array": toile.grad(lambda x, y: (lambda p: (
+        p[1:, 3:] * p[:-1, :-3]).sum())(jnp.pad(x * y, ((1, 0), (1, 2)), constant_values=2.0))),
+    "a padded array": lambda x, y: jnp.pad(x, ((1, 2), (3, 0)), constant_values=-1),
+    "small parts": lambda x, y: jnp.stack([x[0], y[1], x[2], x[0]], -1),
+    "small parts of rows": lambda x, y: (
+        jnp.concatenate([x[:5], y[:5, :3], x[:5]], 1) @ jnp.ones(83)),
+    "interleaved": lambda x, y: jnp.stack([x[:99], y[5:104], x[10:109, ::-1]], -1).reshape(99, -1),
     "integers": lambda x, y: jnp.roll(jnp.floor(x).astype(jnp.int8), 3, 1) * 2,
     "flags": lambda x, y: jnp.roll(x > 0, 3, 1) & (y > 0),
 }

@@ -12,6 +12,7 @@ bytes to int32 before a product, the product therefore reads the bytes.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -28,19 +29,50 @@ from toile.primitives.families import broadcast_in_dim, mul, reduce_sum, transpo
 FEW = 4  # vectors: libraries have tiles for more of them, and leave most of a tile unused
 MANY_TERMS = 64  # of each of their sums
 LITTLE = 1 << 23  # terms of all sums
+LEAST = 257  # multiplications; loops with fewer may run in registers
+MOST_IN_ROW = 8  # terms of a sum over a row that a nest on a CPU computes for many rows at a time
 NUMBERS = frozenset(("float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "uint8",
                      "uint16", "uint32"))  # fmt: skip
 
 
 def multiply_vectors(program: Program) -> Program:
     """Replace products of many vectors."""
-    if not any(map(_applies, program.equations)):
+    return _replaced(program, _applies)
+
+
+def multiply_small_vectors(program: Program) -> Program:
+    """Replace products of many small vectors, as `vmap` makes them: calling a kernel for each of
+    them takes longer than their arithmetic."""
+    return _replaced(program, _is_small)
+
+
+def _replaced(program: Program, applies: Callable[[Equation], bool]) -> Program:
+    if not any(map(applies, program.equations)):
         return program
 
     def rule(new: Rewriter, e: Equation) -> Replacement:
-        return [spliced(new, e, _multiplied, e.ins)] if _applies(e) else None
+        return [spliced(new, e, _multiplied, e.ins)] if applies(e) else None
 
     return rewrite(program, rule)
+
+
+def _is_small(e: Equation) -> bool:
+    """Whether nothing is summed, or vectors of a few elements are multiplied by rows of as many
+    matrices: a loop nest on a CPU computes many such sums at a time."""
+    if not _applies(e) or np.dtype(e.outs[0].aval.dtype).name not in ("float32", "float64"):
+        return False
+    op: Any = e.op
+    x, y = (a.aval for a in e.ins)
+    size = dict(zip(op.lhs + op.rhs, x.shape + y.shape, strict=True))
+    long = {c for c, n in size.items() if n > 1}
+    if math.prod(size.values()) < LEAST:
+        return False
+    both = long & set(op.lhs) & set(op.rhs)
+    summed = both - set(op.out)
+    if long & set(op.lhs) - both and long & set(op.rhs) - both:
+        return not summed
+    last = [c for c in (op.lhs if x.size >= y.size else op.rhs) if c in long][-1]
+    return not summed or last in summed and math.prod(size[c] for c in summed) <= MOST_IN_ROW
 
 
 def _applies(e: Equation) -> bool:

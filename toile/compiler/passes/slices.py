@@ -1,7 +1,7 @@
 """Elementwise results of which only slices are used are computed slice by slice.
 
     slice(f(x, y)) = f(slice(x), slice(y))
-    slice(pad(x))  = pad(slice(x))           for slices along axes that are not padded
+    slice(pad(x))  = pad(slice(x))           with margins without what the slice leaves out
 
 A slice of an operand is a view, but a slice of a result needs that result in memory. The gates of a
 recurrent cell are slices of one product plus a bias; after this pass they fuse with their readers.
@@ -11,6 +11,8 @@ Slices that are joined are read in place, if what they are slices of is in memor
 scaled before is scaled afterwards instead, as in the derivatives of stencils:
 
     concatenate(slice(c x), slice(c x)) = c concatenate(slice(x), slice(x))
+    pad(c x)                            = c pad(x)          for a padding of zeros and a finite c
+                                        (c < 0 only in sums: 0 becomes -0)
 
 Several of such arrays, such as c x and d x, then need only x in memory.
 """
@@ -18,12 +20,16 @@ Several of such arrays, such as c x and d x, then need only x in memory.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
-from toile.compiler.passes.rewriter import Replacement, Rewriter, readers_of, rewrite
+import numpy as np
+
+from toile.compiler.passes.rewriter import Replacement, Rewriter, is_zero, readers_of, rewrite
 from toile.compiler.scalar.fusible import by_element
 from toile.engine import dtypes
 from toile.engine.program import Atom, Equation, Literal, Program, Var
+from toile.primitives.shapes import Pad
 
 
 def cut_elementwise(program: Program) -> Program:
@@ -41,18 +47,64 @@ def cut_elementwise(program: Program) -> Program:
 
 
 def scale_after_joins(program: Program) -> Program:
-    """Move the scaling of an array behind the concatenations of its slices."""
+    """Move the scaling of an array behind the concatenations of its slices, and behind padding."""
     readers, returned = readers_of(program), set(program.outputs)
-    scaled = {e.outs[0]: e for e in program.equations if _is_scaling(e)
-              and e.outs[0] not in returned and _joined_only(e.outs[0], readers)}
+    scaled: dict[Var, Equation] = {}
+    for e in reversed(program.equations):
+        if _is_scaling(e) and e.outs[0] not in returned and _is_moved(e.outs[0], readers, scaled):
+            scaled[e.outs[0]] = e
     if not scaled:
         return program
 
     def rule(new: Rewriter, e: Equation) -> Replacement:
+        if _pads_zeros(e) and e.ins[0] in scaled:
+            return _scaled_after_padding(new, e, scaled, _is_summed(e.outs[0], readers, returned))
         cuts = None if e.op.joined_axis is None else _cuts_of_one(new, e.ins)
         return None if cuts is None else _scaled_later(new, e, cuts, scaled)
 
     return rewrite(program, rule)
+
+
+def _pads_zeros(e: Equation) -> bool:
+    return e.op.margins is not None and is_zero(e.ins[1])
+
+
+def _scaled_after_padding(
+    new: Rewriter, e: Equation, scaled: dict[Var, Equation], summed: bool
+) -> Replacement:
+    """What pads an array before it is scaled; None if that would change the zeros around it.
+
+    If they are `summed`, their sign does not matter."""
+    x, scalings = e.ins[0], []
+    while x.__class__ is Var and x in scaled and _keeps_zeros(scaled[x], summed):
+        scalings.append(scaled[x])
+        x = new.atom(scaled[x].ins[_array(scaled[x])])
+    if not scalings:
+        return None
+    return [_scaled(new, new.add(e.op, [x, e.ins[1]], e), scalings, e)]
+
+
+def _keeps_zeros(scaling: Equation, any_sign: bool) -> bool:
+    """Whether a scaling multiplies by a known finite number; it is positive unless `any_sign`."""
+    numbers = [a.val if isinstance(a, Literal) else np.nan for a in scaling.ins if not a.aval.shape]
+    known = all(np.isfinite(n).all() for n in numbers)
+    return known and (any_sign or bool(numbers) and all(np.all(n > 0) for n in numbers))
+
+
+def _is_summed(a: Atom, readers: dict[Atom, list[Equation]], returned: set[Atom]) -> bool:
+    """Whether an array, or slices of it, are only added to other arrays."""
+    return a not in returned and all(
+        e.op.is_sum or e.op.views_part and _is_summed(e.outs[0], readers, returned)
+        for e in readers.get(a, ()))
+
+
+def _scaled(new: Rewriter, out: Atom, scalings: Sequence[Equation], at: Equation) -> Atom:
+    """An atom, scaled by the last of these equations first."""
+    for scaling in scalings[::-1]:
+        ins = [new.atom(a) for a in scaling.ins]
+        ins[_array(scaling)] = out
+        out = new.add(scaling.op, ins, at)
+    return out
 
 
 def _cuts_of_one(new: Rewriter, parts: Sequence[Atom]) -> list[Equation] | None:
@@ -73,12 +125,8 @@ def _scaled_later(
         base = new.atom(scaled[base].ins[_array(scaled[base])])
     if not scalings:
         return None
-    out: Atom = new.add(e.op, [new.add(m.op, [base], e) for m in cuts], e)
-    for scaling in scalings[::-1]:
-        ins = [new.atom(a) for a in scaling.ins]
-        ins[_array(scaling)] = out
-        out = new.add(scaling.op, ins, e)
-    return [out]
+    joined = new.add(e.op, [new.add(m.op, [base], e) for m in cuts], e)
+    return [_scaled(new, joined, scalings, e)]
 
 
 def _is_scaling(e: Equation) -> bool:
@@ -95,46 +143,84 @@ def _array(e: Equation) -> int:
     return next(i for i, a in enumerate(e.ins) if a.aval.shape)
 
 
-def _joined_only(a: Atom, readers: dict[Atom, list[Equation]]) -> bool:
-    """Whether an array has slices that are only joined, and else is read element by element."""
-    slices = [e for e in readers.get(a, ()) if e.op.views_part]
-    return bool(slices) and all(by_element(e) for e in readers[a] if not e.op.views_part) and all(
-        e.op.joined_axis is not None for part in slices for e in readers.get(part.outs[0], ()))
+def _is_moved(
+    a: Atom, readers: dict[Atom, list[Equation]], scaled: dict[Var, Equation]
+) -> bool:
+    """Whether an array has slices that are only joined, is padded with zeros or scaled before that,
+    and else is read element by element."""
+    moved = [e for e in readers.get(a, ())
+             if e.op.views_part or _pads_zeros(e) or e.outs and e.outs[0] in scaled]
+    return bool(moved) and all(by_element(e) for e in readers[a] if e not in moved) and all(
+        e.op.joined_axis is not None for part in moved if part.op.views_part
+        for e in readers.get(part.outs[0], ()))
 
 
 def _only_sliced(program: Program) -> dict[Atom, Equation]:
     """The equations whose results are read only by slices, or by equations of this kind."""
     readers, returned = readers_of(program), set(program.outputs)
     found: dict[Atom, Equation] = {}
-    sizes: dict[Var, int] = {}  # how many elements of a result are used
-    slices: dict[Var, list[Any]] = {}  # the slices of it that are used
+    slices: dict[Var, dict[Any, None]] = {}  # the slices of a result that are used
     for e in reversed(program.equations):
-        if not by_element(e) and e.op.margins is None:
+        if not by_element(e) and e.op.margins is None or e.outs[0] in returned:
             continue
         out = e.outs[0]
-        uses = readers.get(out, [])
-        if out in returned or not uses or not out.aval.shape:
-            continue
-        used, taken = 0, []
-        for u in uses:
-            if u.op.views_part:
-                used += u.outs[0].aval.size
-                taken.append(u.op)
-            elif u.outs and u.outs[0] in found:
-                used += sizes[u.outs[0]]
-                taken += slices[u.outs[0]]
-            else:
-                used = out.aval.size + 1
-        if used <= out.aval.size and (e.op.margins is None or _beside(e, taken)):
-            found[out], sizes[out], slices[out] = e, used, taken
+        taken = _slices_of(readers.get(out, []), slices) if out.aval.shape else {}
+        if e.op.margins is not None:
+            taken = _slices_before_padding(e, taken)
+        if taken and sum(prod(_shape(s)) for s in taken) <= out.aval.size:
+            found[out], slices[out] = e, taken
     return found
 
 
-def _beside(e: Equation, slices: list[Any]) -> bool:
-    """Whether slices of a padded array take the whole of each padded axis."""
-    shape = e.outs[0].aval.shape
-    return all((s.starts[d], s.limits[d], s.strides[d]) == (0, shape[d], 1)
-               for d, margins in enumerate(e.op.margins or ()) if any(margins) for s in slices)
+def _slices_of(uses: Sequence[Equation], known: dict[Var, dict[Any, None]]) -> dict[Any, None]:
+    """The slices that equations take of an operand, or that are taken of their results; none if
+    more of it is used."""
+    taken: dict[Any, None] = {}
+    for u in uses:
+        found = {u.op: None} if u.op.views_part else known.get(u.outs[0]) if u.outs else None
+        if found is None:
+            return {}
+        taken |= found
+    return taken
+
+
+def _slices_before_padding(e: Equation, slices: dict[Any, None]) -> dict[Any, None]:
+    """The slices of an array that are needed for slices of the padded array. None at all if one of
+    those needs all of it, or if several need margins of their own."""
+    found = {s: before_padding(e, s) for s in slices}
+    margins = {s for s, f in found.items() if f is not None and f[1] != e.op.margins}
+    parts = {f[0]: None for f in found.values() if f is not None}
+    return parts if None not in found.values() and len(margins) < 2 else {}
+
+
+def before_padding(e: Equation, s: Any) -> tuple[Any, tuple[tuple[int, int, int], ...]] | None:
+    """The slice of an array, and the padding, that give a slice of the padded array.
+
+    None if that slice contains only margins, or skips elements of a padded axis."""
+    starts, limits, config = list(s.starts), list(s.limits), []
+    ends = e.outs[0].aval.shape
+    for d, (low, high, between) in enumerate(e.op.margins or ()):
+        start, limit, whole = s.starts[d], s.limits[d], e.ins[0].aval.shape[d]
+        if (start, limit, s.strides[d]) == (0, ends[d], 1):
+            limits[d] = whole
+        elif low or high or between:
+            low, high = low - start, high - (ends[d] - limit)
+            starts[d], limits[d] = max(0, -low), whole - max(0, -high)
+            if between or s.strides[d] != 1 or starts[d] >= limits[d]:
+                return None
+            low, high = max(0, low), max(0, high)
+        config.append((low, high, between))
+    return type(s)(tuple(starts), tuple(limits), s.strides), tuple(config)
+
+
+def padded(new: Rewriter, x: Atom, fill: Atom, config: Any, at: Equation) -> Atom:
+    """An array with margins, if there are any."""
+    return new.add(Pad(config), [x, fill], at) if any(map(any, config)) else x
+
+
+def _shape(s: Any) -> tuple[int, ...]:
+    """The shape of a slice."""
+    return tuple(len(range(*r)) for r in zip(s.starts, s.limits, s.strides, strict=True))
 
 
 def _cut(new: Rewriter, op: Any, a: Atom, cut: dict[Atom, Equation], at: Equation) -> Atom:
@@ -148,8 +234,8 @@ def _cut(new: Rewriter, op: Any, a: Atom, cut: dict[Atom, Equation], at: Equatio
         return new.add(op, [a], at)
     if e.op.margins is not None:
         x, fill = (new.atom(x) for x in e.ins)
-        limits = tuple(n if any(margins) else limit for n, limit, margins in zip(
-            x.aval.shape, op.limits, e.op.margins, strict=True))
-        part = op.__class__(op.starts, limits, op.strides)
-        return new.add(e.op, [_cut(new, part, x, cut, at), fill], e)
+        before = before_padding(e, op)
+        assert before is not None
+        part, config = before
+        return padded(new, _cut(new, part, x, cut, at), fill, config, e)
     return new.add(e.op, [_cut(new, op, new.atom(x), cut, at) for x in e.ins], e)

@@ -191,7 +191,9 @@ def _joins(sums: Sequence[Equation]) -> bool:
     if SHARE * total > first.outs[0].aval.size:
         return False
     op, indices = _scatter(first), first.ins[1].aval
-    return not others or 0 not in op.dimension_numbers.update_window_dims and all(
+    numbers = op.dimension_numbers
+    along_rows = 0 not in (*numbers.update_window_dims, *numbers.scatter_indices_batching_dims)
+    return not others or along_rows and all(
         _scatter(e).dimension_numbers == op.dimension_numbers and _scatter(e).mode is op.mode
         and e.ins[1].aval.shape[1:] == indices.shape[1:] and e.ins[1].aval.dtype == indices.dtype
         and e.ins[2].aval.shape[1:] == first.ins[2].aval.shape[1:] for e in others)

@@ -19,6 +19,7 @@ from toile.compiler.plan.parts import write_parts_in_place
 from toile.engine.program import Atom, Equation, Program, Var
 from toile.primitives.families import Reshape
 
+SMALL = 1 << 18  # elements
 OUTSIDE: Map = ((-1,),)  # the map of operands that a group does not compute
 
 
@@ -427,9 +428,14 @@ class Fusion:
         self._pass_on(home)
 
     def _leave_alone(self) -> None:
-        """Give an equation that picks elements a kernel of its own if it was fused with nothing."""
+        """Give an equation that picks elements a kernel of its own if it was fused with nothing.
+
+        A small padded array is better computed by one nest than part by part."""
         for group in self.groups.values():
-            if group.fusible and len(group.members) == 1 and group.members[0].equation.op.picks:
+            e = group.members[0].equation
+            small = self.limits.innermost and e.op.margins is not None and (
+                e.outs[0].aval.size < SMALL)
+            if group.fusible and len(group.members) == 1 and e.op.picks and not small:
                 group.fusible = False
                 group.members = [Member(group.members[0].equation, [], ())]
                 group.maps = {}

@@ -29,7 +29,8 @@ def write_parts_in_place(fused: Fused) -> None:
             group = fused.group_of.get(a)
             fits = (
                 group is not None and group.fusible and a in fused.stored
-                and a not in given and a not in placed and e.ins.count(a) == 1
+                and a not in given and a not in placed
+                and sum(fused.bases.get(x, x) is a for x in e.ins) == 1
             )
             if not fits or a.aval.dtype != e.outs[0].aval.dtype:
                 continue
@@ -63,16 +64,23 @@ def _move(fused: Fused, a: Atom, place: View) -> None:
 
 
 def _through(view: View, place: View) -> View | None:
-    """A view of a variable that has moved; None if its strides do not determine its order."""
+    """A view of a variable that has moved; None if it is not a view of a block."""
     base = view.base.aval.shape
     dense = views.row_major(base)
-    if view.offset or view.shape != base:
-        return None  # only views of all elements, in order or permuted
-    order = []
+    starts, left = [], view.offset
+    for d in dense:
+        starts.append(left // d)
+        left %= d
+    offset = place.offset + sum(n * s for n, s in zip(starts, place.strides, strict=True))
+    strides = []
     for s, n in zip(view.strides, view.shape, strict=True):
+        if n == 1 or not s:  # this element again and again
+            strides.append(s)
+            continue
         found = [i for i, (d, m) in enumerate(zip(dense, base, strict=True))
-                 if d == s and m == n and i not in order]
+                 if d == s and starts[i] + n <= m]
         if not found:
             return None
-        order.append(found[0])
-    return View(place.base, place.offset, view.shape, tuple(place.strides[i] for i in order))
+        strides.append(place.strides[found[0]])
+        starts[found[0]] = base[found[0]]  # each axis is used once
+    return View(place.base, offset, view.shape, tuple(strides))

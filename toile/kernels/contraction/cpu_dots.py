@@ -7,14 +7,16 @@ stride per operand, as `cpu_tiles.outer_offsets` reads them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import cache
 
 from toile.kernels.contraction.cpu_tiles import outer_offsets
 from toile.targets.llvm.product_types import Element, convert, plus, plus_product
-from toile.targets.llvm.text import NOINLINE, Function, inner, kernel, module
+from toile.targets.llvm.text import NOINLINE, Function, inner, kernel, module, typed
 
 BLOCK = 512  # elements of C that a sweep holds at a time
+_LANES = 64, 16, 4, 1  # sums of a row that are held in registers, while as many are left
 _FLAGS = {"f": "reassoc contract"}
 _ROWS = "ptr noalias %to, ptr noalias %x, ptr noalias %y, i64 %sx, i64 %sy, i64 %n"
 _CAST = "ptr noalias %to, ptr noalias %from, i64 %n"
@@ -70,6 +72,8 @@ def sweep(a: Element, b: Element, c: Element, work: Element, strides: tuple[int,
 
     Arguments: refs of a, b, c; row length, blocks of a row, strides of a and b along it; summed
     axes (extent, a, b); outer axes."""
+    if summed and {a, b, c} == {work} and work.kind == "f" and {*strides} == {0, 1}:
+        return _sums_in_registers(work, strides, summed)
     f, row = kernel(), _row_function(a, b, c, work, strides, bool(summed))
     bases = [f.buffer(i) for i in (0, 2, 4)]
     length, blocks, sx, sy = (f.argument(i) for i in range(6, 10))
@@ -92,6 +96,43 @@ def sweep(a: Element, b: Element, c: Element, work: Element, strides: tuple[int,
                 value = f.load(work.llvm, f.at(held, i, work.llvm), work.size)
                 f.store(c.llvm, convert(f, value, work, c), f.at(to, i, c.llvm), c.size)
     return module(row, f)
+
+
+def _sums_in_registers(t: Element, strides: tuple[int, int], summed: int) -> str:
+    """A sweep over sums of floats, in which a number is multiplied by a part of a row at a time.
+
+    The sums of such a part stay in registers. The arguments are those of `sweep`."""
+    f = kernel()
+    bases = [f.buffer(i) for i in (0, 2, 4)]
+    length, blocks = f.argument(6), f.argument(7)
+    with f.loop("%lo", "%hi") as unit:
+        rest, block = f.udiv(unit, blocks), f.urem(unit, blocks)
+        pointers = outer_offsets(f, rest, 10 + 3 * summed, bases, (t, t, t))
+        place = f.mul(block, BLOCK)
+        end = f.smin(length, f.add(place, BLOCK))
+        for lanes in _LANES:
+            left = f.sub(end, place)
+            whole = f.add(place, f.sub(left, f.urem(left, lanes)))
+            with f.loop(place, whole, lanes, vectorize=False) as i:
+                _part_of_row(f, t, i, lanes, pointers, strides, summed)
+            place = whole
+    return module(f)
+
+
+def _part_of_row(f: Function, t: Element, i: str, lanes: int, pointers: Sequence[str],
+                 strides: tuple[int, int], summed: int) -> None:
+    """Compute some adjacent sums, from the i-th of a row on."""
+    vector = typed(t.llvm, lanes)
+    total = f.variable(vector, f.splat(t.llvm, t.zero, lanes))
+    *operands, to = (f.at(p, i, t.llvm) if stride else p
+                     for p, stride in zip(pointers, (*strides, 1), strict=True))
+    with ExitStack() as loops:
+        places = _summed(f, loops, summed, 10, operands, (t, t))
+        x, y = (f.load(vector, p, t.size) if stride else
+                f.splat(t.llvm, f.load(t.llvm, p, t.size), lanes)
+                for p, stride in zip(places, strides, strict=True))
+        f.store(vector, f.multiply_add(x, y, f.load(vector, total), t.llvm, lanes), total)
+    f.store(vector, f.load(vector, total), to, t.size)
 
 
 def _dot_function(a: Element, b: Element, work: Element, strides: tuple[int, int]) -> Function:
