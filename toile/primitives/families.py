@@ -569,6 +569,7 @@ class ReduceSum(OverAxes, Linear):
 
     axes: tuple[int, ...]
     can_make_nan, sums_axes, sparse = True, True, frame_rule("reduce_sum")
+    of_two = Add()
 
     def eager(self, xp: Any, x: Any) -> Any:
         dtype = x.dtype
