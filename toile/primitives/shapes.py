@@ -304,21 +304,15 @@ class Concatenate(Linear):
         """concatenate(number, x, number) = pad(x, number), which a loop nest can read in place.
 
         Only for arrays in memory: a kernel stores its result in place in a concatenation."""
-        fills = [new.fill_of(a) for a in e.ins]
-        arrays = [i for i, fill in enumerate(fills) if fill is None]
-        values = {fill.tobytes() for fill in fills if fill is not None and not fill.shape}
-        if len(arrays) != 1 or len(values) != 1 or any(f is not None and f.shape for f in fills):
+        found = simplification.between_numbers(new, e)
+        if found is None:
             return None
-        (at,) = arrays
-        x, made = e.ins[at], new.producer(e.ins[at])
-        if made is not None and not made.op.is_view:
-            return None
-        fill = next(new.producer(a).ins[0] for a in e.ins if a is not x)
+        at, fill = found
         low, high = (sum(a.aval.shape[self.axis] for a in part)
                      for part in (e.ins[:at], e.ins[at + 1 :]))
-        margins = tuple((low, high, 0) if i == self.axis else (0, 0, 0)
-                        for i in range(x.aval.ndim))
-        return [new.add(Pad(margins), [x, fill], e, e.outs[0].aval)]
+        margins = [(0, 0, 0)] * e.ins[at].aval.ndim
+        margins[self.axis] = low, high, 0
+        return [new.add(Pad(tuple(margins)), [e.ins[at], fill], e, e.outs[0].aval)]
 
     def eager(self, xp: Any, *xs: Any) -> Any:
         return xp.concatenate(xs, axis=self.axis)

@@ -197,6 +197,21 @@ def sliced_inside(op: Any, new: Any, e: Equation) -> list[Atom] | None:
                     e.outs[0].aval)]
 
 
+def between_numbers(new: Any, e: Equation) -> tuple[int, Atom] | None:
+    """Which operand of a concatenation is an array, and the number that fills all others.
+
+    None unless one operand is an array that is in memory: an input or a part of another array."""
+    fills = [new.fill_of(a) for a in e.ins]
+    (at, *others) = [i for i, fill in enumerate(fills) if fill is None or fill.shape] or [0, 0]
+    if others or len(fills) < 2:
+        return None
+    made = new.producer(e.ins[at])
+    numbers = {fill.tobytes() for i, fill in enumerate(fills) if i != at}
+    if len(numbers) > 1 or made is not None and not made.op.is_view:
+        return None
+    return at, new.producer(e.ins[at - 1]).ins[0]
+
+
 def _repeated_less(op: Any, new: Any, made: Equation | None, e: Equation) -> list[Atom] | None:
     """The part of a broadcast array, if it has all elements of the array that was broadcast."""
     if made is None or not made.op.makes_axes or not made.ins:

@@ -19,6 +19,14 @@ MASKED = '"llvm.loop.vectorize.predicate.enable", i1 true'
 UNMASKED = '"llvm.loop.interleave.count", i32 1'
 
 
+def for_vectors(source: str, nbytes: int) -> str:
+    """The text of a module for a processor with vector registers of a size."""
+    if nbytes < 64:
+        return source.replace(MASKED, UNMASKED)
+    # Otherwise LLVM uses vectors of half the size on most CPUs.
+    return source.replace(" nounwind", ' nounwind "prefer-vector-width"="512"')
+
+
 @contextmanager
 def own_texts() -> Iterator[None]:
     """Inside the block, forget the texts of kernels made outside, and after it those made inside.
