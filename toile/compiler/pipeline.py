@@ -27,6 +27,7 @@ from toile.compiler.passes.row_picks import pick_by_counting
 from toile.compiler.passes.scans import hoist_from_scans
 from toile.compiler.passes.slices import cut_elementwise, scale_after_joins
 from toile.compiler.passes.sparse_updates import update_used_rows
+from toile.compiler.passes.stacks import unstack
 from toile.compiler.passes.subexpressions import merge_common, share_operands
 from toile.engine.program import Program, without_dead_code
 
@@ -65,6 +66,7 @@ PASSES: tuple[Pass, ...] = (
     compute_once,
     without_dead_code,
     scale_after_joins,
+    unstack,
     cut_elementwise,
     simplify,
     merge_common,

@@ -60,6 +60,7 @@ class Traits:
     # Elements along `op.axes` are reduced to one; the operation's name says how.
     is_reduction: ClassVar[bool] = False
     sums_axes: ClassVar[bool] = False  # it is such a reduction, by addition
+    of_two: ClassVar[Any] = None  # the elementwise operation by which it combines two elements
     chooses_program: ClassVar[bool] = False  # its first operand selects one of its Programs to run
     # It compares numbers, and complex ones have no order.
     needs_order: ClassVar[bool] = False

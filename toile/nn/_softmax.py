@@ -80,7 +80,8 @@ def logsumexp(
         terms = terms * b
     total = jnp.sum(terms, axis=axis, keepdims=keepdims, where=where)
     sign = lax.sign(total)
-    if return_sign or not is_complex(exponents):
+    never_negative = b is None and not is_complex(exponents)
+    if not never_negative and (return_sign or not is_complex(exponents)):
         total = jnp.abs(total)
     if not keepdims:
         top = jnp.reshape(top, total.shape)

@@ -568,7 +568,7 @@ class ReduceSum(OverAxes, Linear):
     """The sum over `axes`, which are sorted and nonnegative and are removed; the dtype is kept."""
 
     axes: tuple[int, ...]
-    can_make_nan, sums_axes, sparse = True, True, frame_rule("reduce_sum")
+    can_make_nan, sums_axes, of_two, sparse = True, True, Add(), frame_rule("reduce_sum")
 
     def eager(self, xp: Any, x: Any) -> Any:
         dtype = x.dtype

@@ -20,11 +20,12 @@ from toile.engine.records import dataclass
 from toile.engine.source import here
 from toile.primitives import division
 from toile.primitives.bits import eq
-from toile.primitives.elementwise import convert, div
+from toile.primitives.elementwise import Max, Min, convert, div
 from toile.primitives.families import (
     ANY,
     INTEGRAL,
     NUMERIC,
+    Mul,
     OverAxes,
     accepts_text,
     add,
@@ -95,7 +96,7 @@ class ReduceMax(_Extreme):
     """
 
     axes: tuple[int, ...]
-    over_devices = "max"
+    over_devices, of_two = "max", Max()
 
     def eager(self, xp: Any, x: Any) -> Any:
         return extreme(xp, x, self.axes, xp.maximum, lowest(x.dtype))
@@ -109,7 +110,7 @@ class ReduceMin(_Extreme):
     """
 
     axes: tuple[int, ...]
-    over_devices = "min"
+    over_devices, of_two = "min", Min()
 
     def eager(self, xp: Any, x: Any) -> Any:
         return extreme(xp, x, self.axes, xp.minimum, highest(x.dtype))
@@ -152,7 +153,7 @@ class ReduceProd(Reduction):
 
     axes: tuple[int, ...]
     accepts = NUMERIC
-    can_make_nan = True
+    can_make_nan, of_two = True, Mul()
 
     def eager(self, xp: Any, x: Any) -> Any:
         wide = x.astype(np.float32) if x.dtype.kind == "V" or x.dtype.char == "e" else x

@@ -174,12 +174,13 @@ def first_case(op: Any, new: Any, e: Equation) -> list[Atom] | None:
 
 def sliced_inside(op: Any, new: Any, e: Equation) -> list[Atom] | None:
     """slice(x) of all of x = x, slice(pad(x)) = slice(x) where no padding is taken,
-    slice(concatenate(x, y)) = slice(x) where nothing of y is taken."""
+    slice(concatenate(x, y)) = slice(x) where nothing of y is taken, slice(broadcast(x)) =
+    broadcast(x) where all of x is taken."""
     x = e.ins[0]
     if _same_type(x, e):
         return [x]
-    found = _filled(new, e)
     made = new.producer(x)
+    found = _filled(new, e) or _repeated_less(op, new, made, e)
     if found is not None or made is None:
         return found
     for inside, lows in _placed(made):
@@ -194,6 +195,35 @@ def sliced_inside(op: Any, new: Any, e: Equation) -> list[Atom] | None:
         return [inside]
     return [new.add(op.__class__(tuple(starts), tuple(limits), op.strides), [inside], e,
                     e.outs[0].aval)]
+
+
+def between_numbers(new: Any, e: Equation) -> tuple[int, Atom] | None:
+    """Which operand of a concatenation is an array, and the number that fills all others.
+
+    None unless one operand is an array that is in memory: an input or a part of another array."""
+    fills = [new.fill_of(a) for a in e.ins]
+    (at, *others) = [i for i, fill in enumerate(fills) if fill is None or fill.shape] or [0, 0]
+    if others or len(fills) < 2:
+        return None
+    made = new.producer(e.ins[at])
+    numbers = {fill.tobytes() for i, fill in enumerate(fills) if i != at}
+    if len(numbers) > 1 or made is not None and not made.op.is_view:
+        return None
+    return at, new.producer(e.ins[at - 1]).ins[0]
+
+
+def _repeated_less(op: Any, new: Any, made: Equation | None, e: Equation) -> list[Atom] | None:
+    """The part of a broadcast array, if it has all elements of the array that was broadcast."""
+    if made is None or not made.op.makes_axes or not made.ins:
+        return None
+    broadcast: Any = made.op
+    x, whole, part = made.ins[0], made.outs[0].aval.shape, e.outs[0].aval.shape
+    taken = zip(broadcast.dims, x.aval.shape, strict=True)
+    if any(n > 1 and (whole[d] != part[d] or op.strides[d] != 1) for d, n in taken):
+        return None
+    if _same_type(x, e):
+        return [x]
+    return [new.add(broadcast.__class__(part, broadcast.dims), [x], e, e.outs[0].aval)]
 
 
 def _placed(made: Equation) -> Iterator[tuple[Atom, list[int]]]:

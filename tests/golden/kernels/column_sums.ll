@@ -239,7 +239,7 @@ done3:
 }
 !0 = distinct !{!0, !1, !2}
 !1 = !{!"llvm.loop.vectorize.enable", i1 true}
-!2 = !{!"llvm.loop.interleave.count", i32 4}
+!2 = !{!"llvm.loop.interleave.count", i32 1}
 define void @kernel(i64 %lo, i64 %hi, ptr noalias %args, ptr noalias %buffers) nounwind {
 entry:
   %v1 = load i64, ptr %args, align 8

@@ -31,9 +31,9 @@ EXTRA = {"map": 0, "row": 0, "partial": 2, "column": 4}  # words after the exten
 
 
 @functools.lru_cache(4096)
-def text(nest: LoopNest) -> str:
-    """The module that defines the kernel."""
-    inner = body(nest)
+def text(nest: LoopNest, length: int | None = None) -> str:
+    """The module that defines the kernel; `length` is the `length_class` of its innermost axis."""
+    inner = body(nest, length)
     return ir.module(inner.f, _Kernel(nest, inner).f)
 
 

@@ -24,12 +24,25 @@ from toile.targets.llvm import text as ir
 from toile.targets.llvm.scalars import Scalars, register
 
 BLOCK = 256  # elements of a row that are summed before they are added to the row's total
+SHORT, FEW = 63, 7  # elements: the longest innermost axes of two classes with code of their own
 
 
-def body(nest: LoopNest) -> Body:
-    """Write the inner function of a nest."""
+def length_class(nest: LoopNest, n: int) -> int | None:
+    """The class of loops over n elements, the innermost axis: `FEW`, `SHORT`, or None.
+
+    If several vectors were computed at once, most of a short loop would run without vectors."""
+    if n > SHORT or nest.rank == 1 or nest.kind == "partial":
+        return None
+    return FEW if n <= FEW else SHORT
+
+
+def body(nest: LoopNest, length: int | None = None) -> Body:
+    """Write the inner function of a nest; `length` is the `length_class` of its innermost axis."""
     kinds: dict[str, type[Body]] = {"map": _MapBody, "column": _ColumnBody}
     out = kinds.get(nest.kind, _RowBody)(nest)
+    out.f.short = length is not None
+    out.f.masked = length == SHORT and any(
+        isinstance(node, Apply) and node.op.costly for node in nest.nodes)
     out.write()
     return out
 
@@ -156,17 +169,20 @@ class Body(Nodes):
 
     @contextmanager
     def loops(
-        self, axes: list[int], bounds: tuple[str, str] | None = None, vectorize: bool = True
+        self, axes: list[int], bounds: tuple[str, str] | None = None, vectorize: bool = True,
+        independent: bool = False,
     ) -> Iterator[dict[int, str]]:
         """A loop over each axis, the last one to be vectorized; yields the coordinates.
 
-        `bounds` are those of a single axis, if they are not its whole extent."""
+        `bounds` are those of a single axis, if they are not its whole extent; `independent`: see
+        `Function.loop`."""
         with ExitStack() as stack:
             coordinates = {}
             for a in axes:
                 vector = True if vectorize and a == axes[-1] else None
                 lo, hi = bounds or ("0", f"%n{a}")
-                coordinates[a] = stack.enter_context(self.f.loop(lo, hi, vectorize=vector))
+                coordinates[a] = stack.enter_context(self.f.loop(
+                    lo, hi, vectorize=vector, independent=independent and a == axes[-1]))
             yield coordinates
 
     @contextmanager
@@ -314,7 +330,8 @@ class _ColumnBody(Body):
         with self.loops(outside, vectorize=False) as rows:
             whole = self.f.mul(self.f.udiv(f"%n{last}", together), together)
             for lo, hi, count in (("0", whole, together), (whole, f"%n{last}", 1)):
-                with self.f.loop(lo, hi, count) as row, self.loops(inner) as at:
+                apart = bool(full)  # several rows are stored in each iteration
+                with self.f.loop(lo, hi, count) as row, self.loops(inner, independent=apart) as at:
                     several = [self.f.add(row, i) for i in range(count)]
                     self._rows([{**rows, last: r, **at} for r in several], at, inner)
 

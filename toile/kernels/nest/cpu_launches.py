@@ -33,6 +33,7 @@ from toile.compiler.ir.views import row_major
 from toile.compiler.scalar.builder import FLOAT32, FLOAT64
 from toile.compiler.scalar.totals import accumulator
 from toile.kernels.nest.cpu import text
+from toile.kernels.nest.cpu_bodies import length_class
 from toile.kernels.nest.cpu_short_rows import unrolled
 from toile.kernels.nest.shared import address, constant_words, sum_of_row_parts
 from toile.primitives.elementwise import ConvertElementType
@@ -56,6 +57,15 @@ _LINE, _CACHED = 64, 1 << 14  # bytes of a cache line, and bytes that every firs
 def plan_nest(x: Loops, plan: Any) -> None:
     """Stage the launches of a loop nest."""
     x = _with_dense_loads(_in_order(_with_longer_rows(unrolled(x, plan), plan)), plan)
+    x, copies = _with_dense_stores(x, plan)
+    _stage(x, plan)
+    for target, made in copies:
+        plan.begin({target.ref.buffer})
+        plan.copy(target, made)
+
+
+def _stage(x: Loops, plan: Any) -> None:
+    """Stage the launches that compute a nest as it is."""
     nest = x.nest
     if nest.kind == "partial":
         _parts(x, plan)
@@ -146,8 +156,7 @@ def _with_dense_loads(x: Loops, plan: Any) -> Loops:
     """Replace operands that are not dense along the innermost axis by copies that are, if the nest
     computes costly functions: code that loads numbers one by one is not vectorized."""
     nest = x.nest
-    costly = any(isinstance(node, Apply) and node.op.costly for node in nest.nodes)
-    if not costly or x.extents[-1] < 8:
+    if not _needs_vectors(x):
         return x
     accesses, places = list(nest.loads), list(x.loads)
     for i, (access, p) in enumerate(zip(nest.loads, x.loads, strict=True)):
@@ -162,6 +171,29 @@ def _with_dense_loads(x: Loops, plan: Any) -> Loops:
     if accesses == list(nest.loads):
         return x
     return replace(x, nest=replace(nest, loads=tuple(accesses)), loads=places)
+
+
+def _with_dense_stores(x: Loops, plan: Any) -> tuple[Loops, list[tuple[Operand, Operand]]]:
+    """The same for results, which are then copied: returns each result and where it is computed."""
+    if not _needs_vectors(x):
+        return x, []
+    stores, places, copies = list(x.nest.stores), list(x.stores), []
+    for i, ((n, access), p) in enumerate(zip(x.nest.stores, x.stores, strict=True)):
+        by_element = isinstance(x.nest.nodes[n], Apply) and is_plain(p.dtype) and all(
+            s for s, m in zip(p.strides, x.extents, strict=True) if m > 1)
+        if access.inner != 2 or not by_element or prod(x.extents) < _ENOUGH:
+            continue  # (sums have the strides of rows)
+        made = room(plan, x.extents, p.dtype)
+        copies.append((Operand(address(p, plan), x.extents, p.strides, p.dtype), made))
+        stores[i] = n, access._replace(inner=1)
+        places[i] = Place(made.ref, 0, made.strides, p.dtype)
+    return replace(x, nest=replace(x.nest, stores=tuple(stores)), stores=places), copies
+
+
+def _needs_vectors(x: Loops) -> bool:
+    """Whether a nest computes costly functions along an axis that is long enough for vectors."""
+    costly = any(isinstance(node, Apply) and node.op.costly for node in x.nest.nodes)
+    return costly and x.extents[-1] >= 8
 
 
 def _launch(
@@ -182,7 +214,8 @@ def _launch(
     reads = frozenset([ref.buffer for ref in refs[: len(x.loads)]])
     work = prod(x.extents) * cost(x.nest) + 100
     rows = None if going is None else partial(rows_of, x, refs, *going)
-    return Launch(text(x.nest), tuple(args), units, grain, x.nest.kind, reads, work,
+    code = text(x.nest, length_class(x.nest, x.extents[-1]))
+    return Launch(code, tuple(args), units, grain, x.nest.kind, reads, work,
                   rows=rows)
 
 

@@ -28,7 +28,7 @@ from toile.engine.cached import cached_property
 from toile.engine.locks import compiling, loading
 from toile.targets.llvm import thread_count as threads
 from toile.targets.llvm.arm_features import arm_features
-from toile.targets.llvm.processors import FEATURES_OF, HOST, own_texts
+from toile.targets.llvm.processors import FEATURES_OF, HOST, for_vectors, own_texts
 from toile.targets.llvm.stop_checks import CHECK
 from toile.targets.llvm.x86_tiles import permitted
 
@@ -147,8 +147,7 @@ class _Engine:
         """LLVM's module of a text, after its passes."""
         llvm = self.llvm
         source = self.head + declarations(text) + _KERNEL.sub(f"@{name}", text)
-        if self.vector_bytes == 64:  # otherwise LLVM uses vectors of half the size on most CPUs
-            source = source.replace(" nounwind", ' nounwind "prefer-vector-width"="512"')
+        source = for_vectors(source, self.vector_bytes)
         try:
             module = llvm.parse_assembly(source, context or llvm.create_context())
             module.verify()

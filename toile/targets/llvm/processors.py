@@ -13,6 +13,19 @@ FEATURES_OF = {"x86-64-v3": _V3, "x86-64-v4": (*_V3, "avx512f", "avx512bw", "avx
 # This machine's processor without AMX, whose registers a process has to ask the system for.
 HOST = "native"
 
+# A hint of short loops for LLVM's vectorizer: their last iterations are lanes of one more vector,
+# with a mask. Processors without such masks get the other hint instead.
+MASKED = '"llvm.loop.vectorize.predicate.enable", i1 true'
+UNMASKED = '"llvm.loop.interleave.count", i32 1'
+
+
+def for_vectors(source: str, nbytes: int) -> str:
+    """The text of a module for a processor with vector registers of a size."""
+    if nbytes < 64:
+        return source.replace(MASKED, UNMASKED)
+    # Otherwise LLVM uses vectors of half the size on most CPUs.
+    return source.replace(" nounwind", ' nounwind "prefer-vector-width"="512"')
+
 
 @contextmanager
 def own_texts() -> Iterator[None]:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
+from toile.targets.llvm.processors import MASKED
 from toile.targets.llvm.stop_checks import CHECK, DECLARATION
 
 Operand = str | int
@@ -28,6 +29,7 @@ LONG, VERY_LONG = 64, 300  # lines
 LANES = 8 if platform.machine().lower() in ("x86_64", "amd64") else 4
 VARIANT = '"vector-function-abi-variant"="'
 _NOTE = re.compile(r"!@(\d+)")
+_ACCESS = re.compile(r"^  (%\S+ = load |store ).*$")
 
 
 def _interleaved(body: Sequence[str]) -> int:
@@ -65,6 +67,9 @@ class Function:
         self.metadata: list[str] = []
         self.result = result if result == "void" else f"{result} 0"  # what the final `ret` returns
         self.checks = False  # whether it checks if the run should stop
+        # Hints for loops of few iterations: the vectorizer should not interleave them; if masked,
+        # the last iterations should be the lanes of one more vector, where registers have masks.
+        self.short = self.masked = False
 
     # ---- text
     def fresh(self, hint: str = "v") -> str:
@@ -200,9 +205,13 @@ class Function:
     # ---- control
     @contextmanager
     def loop(
-        self, lo: Operand, hi: Operand, step: Operand = 1, vectorize: bool | None = None
+        self, lo: Operand, hi: Operand, step: Operand = 1, vectorize: bool | None = None,
+        independent: bool = False,
     ) -> Iterator[str]:
-        """for (i = lo; i < hi; i += step); `vectorize` requests or forbids vectorization."""
+        """for (i = lo; i < hi; i += step); `vectorize` requests or forbids vectorization.
+
+        `independent`: no iteration of this innermost loop reads or writes what another one writes,
+        which the vectorizer otherwise tests for several stores through one pointer."""
         n = self.count = self.count + 1
         body, done = f"body{n}", f"done{n}"
         before = self.block
@@ -219,22 +228,31 @@ class Function:
         )
         note = ""
         if vectorize is not None:
-            note = f", !llvm.loop !@{self._loop_note(vectorize, self.lines[place:])}"
+            note = f", !llvm.loop !@{self._loop_note(vectorize, place, independent)}"
         self.do(f"br i1 {again}, label %{body}, label %{done}{note}")
         self.label(done)
 
-    def _loop_note(self, vectorize: bool, body: Sequence[str]) -> int:
-        """Metadata for one loop."""
-        n = 3 * len(self.metadata)
+    def _loop_note(self, vectorize: bool, start: int, independent: bool) -> int:
+        """Metadata for one loop, whose lines begin at `start`."""
+        n, body = 3 * len(self.metadata), self.lines[start:]
         hints = [f'"llvm.loop.vectorize.enable", i1 {str(vectorize).lower()}']
         if vectorize and any(VARIANT in line for line in body):
             hints.append(f'"llvm.loop.vectorize.width", i32 {LANES}')
+        elif vectorize and self.masked:
+            hints.append(MASKED)
         elif vectorize:
-            hints.append(f'"llvm.loop.interleave.count", i32 {_interleaved(body)}')
+            many = 1 if self.short else _interleaved(body)
+            hints.append(f'"llvm.loop.interleave.count", i32 {many}')
+        extra = ""
+        if independent:
+            hints.append(f'"llvm.loop.parallel_accesses", !@{n + 4}')
+            self.lines[start:] = [_ACCESS.sub(rf"\g<0>, !llvm.access.group !@{n + 4}", line)
+                                  for line in body]
+            extra = f"!@{n + 4} = distinct !{{}}\n"
         nodes = ", ".join(f"!@{n + i}" for i in range(1 + len(hints)))
         text = f"!@{n} = distinct !{{{nodes}}}\n"
-        self.metadata.append(
-            text + "".join(f"!@{n + i} = !{{!{hint}}}\n" for i, hint in enumerate(hints, 1)))
+        text += "".join(f"!@{n + i} = !{{!{hint}}}\n" for i, hint in enumerate(hints, 1))
+        self.metadata += [text + extra, *([""] if independent else [])]  # three numbers for each
         return n
 
     def stops(self) -> str:
