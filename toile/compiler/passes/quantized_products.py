@@ -138,7 +138,7 @@ class _Form:
 def multiply_stored(program: Program, has_sums: bool = True) -> Program:
     """Replace products of few rows with quantized matrices.
 
-    `has_sums`: whether the kernels read the sums of x over the groups."""
+    `has_sums`: whether the kernels for transposed matrices read the sums of x over the groups."""
     if all(e.op.decoded is None for e in program.equations):
         return program
     return rewrite(program, partial(_product_rule, has_sums))
@@ -224,8 +224,9 @@ def _form(
         return None
     if not _factors_fit(stored, avals[2:], [sizes[c] if c in summed else 1 for c in labels]):
         return None
+    corrected = bool(stored.offset or stored.zeros_in(avals[2:]))
     return _Form(stored, transposed, x_labels, free, summed, tuple(sizes.items()), out.dtype,
-                 has_sums)
+                 has_sums and transposed and corrected)
 
 
 def _few(sizes: dict[str, int], labels: str) -> bool:
