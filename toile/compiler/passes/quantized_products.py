@@ -224,9 +224,15 @@ def _form(
         return None
     if not _factors_fit(stored, avals[2:], [sizes[c] if c in summed else 1 for c in labels]):
         return None
-    corrected = bool(stored.offset or stored.zeros_in(avals[2:]))
     return _Form(stored, transposed, x_labels, free, summed, tuple(sizes.items()), out.dtype,
-                 has_sums and transposed and corrected)
+                 _reads_sums(stored, avals[2:], has_sums, transposed))
+
+
+def _reads_sums(
+    stored: Dequantize, rest: Sequence[Aval], has_sums: bool, transposed: bool
+) -> bool:
+    """Whether a kernel reads sums of x, because something is subtracted from stored numbers."""
+    return has_sums and transposed and bool(stored.offset or stored.zeros_in(rest))
 
 
 def _few(sizes: dict[str, int], labels: str) -> bool:
