@@ -66,15 +66,22 @@ def test_parts_of_a_table_are_measured_one_after_the_other(tmp_path):
         benchmark.earlier(str(file), {**options, "tokens": 5})
 
 
-def test_the_bandwidth_is_that_of_all_reads(monkeypatch):
+@pytest.fixture
+def two_threads(monkeypatch):
+    """The environment of a child on the CPU."""
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     monkeypatch.delenv("BENCHMARK_PLATFORM", raising=False)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_the_bandwidth_is_that_of_all_reads():
     read, size = child.bandwidth()
     maxima = read(child.prompts_of(9, 1, 1), 1)
     assert maxima == [1.0] * 2 * child.READS
     assert size == child.READS * 4 * (1 << 27)
 
 
+@pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize("dtype", child.BYTES)
 def test_compiled_transformers_generate_what_transformers_generates(dtype):
     pytest.importorskip("transformers")
@@ -93,6 +100,7 @@ def test_compiled_transformers_generate_what_transformers_generates(dtype):
             np.testing.assert_array_equal(plain, compiled)
 
 
+@pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize(("dtype", "low", "high"), [
     ("float32", 4, 4.01), ("bfloat16", 2, 2.1), ("int8", 1.06, 1.2), ("int4", 0.56, 0.7)])
 def test_llama_cpp_generates_the_same_tokens_in_batches(dtype, low, high):
