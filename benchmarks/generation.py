@@ -3,13 +3,16 @@
     python -m benchmarks.generation --batches 1 32 --tokens 16 --json results.json
     python -m benchmarks.generation --platform gpu --size 1B --tokens 64 --json results.json
 
-toile, transformers and JAX generate tokens in processes of their own, which take turns:
-each round measures one window of each. Frameworks that are not installed are left out. A window is
+toile, transformers (as it is, and with a static cache and `torch.compile`), JAX and llama.cpp
+generate tokens in processes of their own, which take turns: each round measures one window of each.
+Frameworks that are not installed are left out. A window is
 the time for the prompts and the first token, and then the time for each further token. The CPU time
 of all threads is measured, too: on a machine with other load, it varies much less.
 The first windows are a warm-up: compiled programs and CUDA graphs settle in them.
-The bandwidth of the memory is measured in the same rounds: all threads sum up a large array; on a
-GPU, a large array is copied. The parameters are random. `--dtypes` and `--frameworks` select rows.
+The bandwidth of the memory is measured in the same rounds: all threads search a large array for
+its maximum; on a GPU, a large array is copied. With `--add`, results are added to those in the file
+of earlier runs with the same options, so that a table can be measured in parts. The parameters are
+random. `--dtypes` and `--frameworks` select rows.
 """
 
 from __future__ import annotations
@@ -23,21 +26,23 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from contextlib import ExitStack, closing
 from importlib import metadata
 from typing import Any
 
 from benchmarks import gpu
-from benchmarks.children import PATIENCE_S, ROOT, environment, without_files
+from benchmarks.children import PATIENCE_S, ROOT, SETTLING_S, environment, without_files
 from benchmarks.timing import cpu_name
 
 DTYPES = ("float32", "bfloat16", "int8", "int4")
 # Frameworks, and the dtypes in which they are measured.
 FRAMEWORKS = {
-    "memory": DTYPES, "toile": DTYPES, "transformers": DTYPES[:2], "jax": DTYPES[:2],
+    "memory": DTYPES, "toile": DTYPES, "transformers": DTYPES[:2],
+    "transformers compiled": DTYPES[:2], "jax": DTYPES[:2], "llama.cpp": DTYPES,
 }  # fmt: skip
 WARM_UP = 4  # windows before those that count; their times are stored as "cold"
-PACKAGES = ("numpy", "torch", "transformers", "jax")
+PACKAGES = ("numpy", "torch", "transformers", "jax", "llama-cpp-python")
 TINY = {"vocab_size": 256, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
         "num_key_value_heads": 2, "intermediate_size": 128}  # fmt: skip
 BILLION = {"hidden_size": 2048, "num_attention_heads": 32, "num_key_value_heads": 8,
@@ -117,18 +122,19 @@ def measure(dtype: str, args: argparse.Namespace, folder: str) -> dict[str, Any]
 
 def rounds(children: list[Child], batch: int, args: argparse.Namespace) -> dict[str, Any]:
     """The windows of each framework for one batch size; the first ones are a warm-up."""
-    windows: dict[str, Any] = {child.framework: {} for child in children}
-    for number in range(args.rounds + WARM_UP):
+    windows: dict[str, Any] = {child.framework: {"prompt": args.prompt} for child in children}
+    for number in range(args.rounds + args.warm_up):
         for i in range(len(children)):
             child = children[(i + number) % len(children)]
             window = windows[child.framework]
             if "error" in window:
                 continue
+            time.sleep(SETTLING_S)
             tokens = 0 if child.framework == "memory" else args.tokens
             got = child.ask(batch, args.prompt, tokens)
             if "error" in got:
                 window["error"] = got["error"]
-            elif number < WARM_UP:
+            elif number < args.warm_up:
                 window.setdefault("cold", []).append(got["first"])
             else:
                 for key, value in got.items():
@@ -197,6 +203,24 @@ def versions() -> dict[str, str]:
     return found
 
 
+def earlier(file: str | None, options: dict[str, Any]) -> dict[str, Any]:
+    """The results in a file, which must have been measured with the same options."""
+    if file is None or not os.path.exists(file):
+        return {}
+    with open(file, encoding="utf-8") as opened:
+        old = json.load(opened)
+    other = [k for k in options if k != "dtypes" and old.get(k) != without_files(options[k])]
+    if other:
+        raise SystemExit(f"{file} was measured with other {', '.join(other)}")
+    return old["dtypes"]
+
+
+def merge(old: dict[str, Any], new: dict[str, Any]) -> None:
+    """Replace the batch sizes that were measured again."""
+    for framework, one in new.items():
+        old[framework] = one if "error" in one else {**old.get(framework, {}), **one}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--platform", choices=("cpu", "gpu"), default="cpu")
@@ -208,16 +232,20 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=16, help="further tokens of a window")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--warm-up", type=int, default=WARM_UP, help="windows before the rounds")
     parser.add_argument("--json", help="file for all rounds")
+    parser.add_argument("--add", action="store_true", help="keep the other results in the file")
     args = parser.parse_args()
     found: dict[str, Any] = {
         "machine": platform.machine(), "cpu": cpu_name(), "threads": args.threads,
         **({"gpu": gpu.machine()} if args.platform == "gpu" else {}), "size": args.size,
-        "versions": versions(), "prompt": args.prompt, "tokens": args.tokens, "dtypes": {},
+        "versions": versions(), "tokens": args.tokens, "dtypes": {},
     }  # fmt: skip
+    if args.add:
+        found["dtypes"] = earlier(args.json, found)
     with tempfile.TemporaryDirectory(prefix="toile-bench-") as folder:
         for dtype in args.dtypes:
-            found["dtypes"][dtype] = measure(dtype, args, folder)
+            merge(found["dtypes"].setdefault(dtype, {}), measure(dtype, args, folder))
             found["results"] = medians(found["dtypes"], "_cpu" if args.platform == "cpu" else "")
             if args.json:
                 with open(args.json, "w", encoding="utf-8") as file:

@@ -1,8 +1,11 @@
-"""The model of `benchmarks.generation` in transformers and in JAX."""
+"""The model of `benchmarks.generation` in transformers, in JAX and in llama.cpp."""
 
 from __future__ import annotations
 
 import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,28 +19,67 @@ def _threads() -> int:
     return int(os.environ["OMP_NUM_THREADS"])
 
 
+def _on_gpu() -> bool:
+    return os.environ.get("BENCHMARK_PLATFORM") == "gpu"
+
+
 # ---- transformers
 def transformers_model(config: dict[str, Any], dtype: str) -> tuple[Generate, int]:
     """`generate` of transformers."""
+    model, size = _transformers(config, dtype)
+    return lambda prompts, count: _transformers_tokens(model, prompts, count), size
+
+
+def compiled_transformers_model(config: dict[str, Any], dtype: str) -> tuple[Generate, int]:
+    """`generate` of transformers with a static cache and a compiled `forward`.
+
+    There is one program for the prompts and one for a further token, and one cache for each shape
+    of prompts. On a GPU, the programs run as CUDA graphs."""
+    import torch
+    from transformers import StaticCache
+
+    model, size = _transformers(config, dtype)
+    mode = "reduce-overhead" if _on_gpu() else "default"
+    model.forward = torch.compile(model.forward, mode=mode, fullgraph=True, dynamic=False)
+    depth = config["hidden_size"] // config["num_attention_heads"]
+    caches: dict[tuple[int, int], Any] = {}
+
+    def generate(prompts: np.ndarray, count: int) -> Any:
+        batch, length = prompts.shape
+        if (batch, length) not in caches:
+            cache = StaticCache(config=model.config, max_cache_len=length + STEPS_ROOM)
+            cache.early_initialization(batch, config["num_key_value_heads"], depth, model.dtype,
+                                       model.device)
+            caches[batch, length] = cache
+        cache = caches[batch, length]
+        cache.reset()
+        return _transformers_tokens(model, prompts, count, past_key_values=cache,
+                                    disable_compile=True)  # it is compiled already
+
+    return generate, size
+
+
+def _transformers(config: dict[str, Any], dtype: str) -> tuple[Any, int]:
+    """The model, and the bytes of parameters that a step reads."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.set_num_threads(_threads())
-    device = "cuda" if os.environ.get("BENCHMARK_PLATFORM") == "gpu" else "cpu"
-    with torch.device(device):
+    with torch.device("cuda" if _on_gpu() else "cpu"):
         model = LlamaForCausalLM(LlamaConfig(**config)).to(getattr(torch, dtype)).eval()
     size = sum(p.numel() for p in model.parameters()) - model.model.embed_tokens.weight.numel()
-    options = {"do_sample": False, "pad_token_id": 0, "eos_token_id": None}
+    return model, size * BYTES[dtype]
 
-    def generate(prompts: np.ndarray, count: int) -> Any:
-        tokens = torch.from_numpy(prompts.astype(np.int64)).to(device)
-        with torch.no_grad():
-            return model.generate(
-                tokens, attention_mask=torch.ones_like(tokens), max_new_tokens=count,
-                min_new_tokens=count, **options,
-            ).cpu()  # fmt: skip
 
-    return generate, size * BYTES[dtype]
+def _transformers_tokens(model: Any, prompts: np.ndarray, count: int, **options: Any) -> Any:
+    import torch
+
+    tokens = torch.from_numpy(prompts.astype(np.int64)).to(model.device)
+    with torch.no_grad():
+        return model.generate(
+            tokens, attention_mask=torch.ones_like(tokens), max_new_tokens=count,
+            min_new_tokens=count, do_sample=False, pad_token_id=0, eos_token_id=None, **options,
+        ).cpu()  # fmt: skip
 
 
 # ---- JAX
@@ -117,4 +159,126 @@ def jax_model(config: dict[str, Any], dtype: str) -> tuple[Generate, int]:
     return lambda prompts, count: run(params, prompts, count).block_until_ready(), size
 
 
-MODELS = {"transformers": transformers_model, "jax": jax_model}
+# ---- llama.cpp
+GGUF_TYPES = {"float32": "F32", "bfloat16": "BF16", "int8": "Q8_0", "int4": "Q4_0"}
+
+
+def llama_cpp_model(config: dict[str, Any], dtype: str) -> tuple[Generate, int]:
+    """`llama_decode` of llama.cpp through its Python package, with a GGUF file of random weights.
+
+    All prompts of a batch are read together, and so are their further tokens."""
+    import llama_cpp
+
+    on_gpu = _on_gpu()
+    if on_gpu and not llama_cpp.llama_supports_gpu_offload():
+        raise NotImplementedError("llama.cpp was built without support for GPUs")
+    llama_cpp.llama_backend_init()
+    options = llama_cpp.llama_model_default_params()
+    options.n_gpu_layers = -1 if on_gpu else 0
+    options.use_mmap = False
+    with tempfile.TemporaryDirectory(prefix="toile-bench-") as folder:
+        path = Path(folder) / "model.gguf"
+        size = write_gguf(path, config, dtype)
+        model = llama_cpp.llama_model_load_from_file(os.fsencode(path), options)
+    if not model:
+        raise ValueError("llama.cpp cannot load the model")
+    contexts: dict[tuple[int, int], Any] = {}
+
+    def generate(prompts: np.ndarray, count: int) -> np.ndarray:
+        if prompts.shape not in contexts:
+            contexts[prompts.shape] = _llama_cpp_context(llama_cpp, model, *prompts.shape)
+        context = contexts[prompts.shape]
+        llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(context), False)
+        tokens, start, found = prompts, 0, []
+        for _ in range(count):
+            following = _llama_cpp_step(llama_cpp, context, tokens, start, config["vocab_size"])
+            start, tokens = start + tokens.shape[1], following[:, None]
+            found.append(following)
+        return np.stack(found, 1)
+
+    return generate, size
+
+
+def _llama_cpp_context(llama_cpp: Any, model: Any, batch: int, length: int) -> Any:
+    """A cache for some prompts."""
+    options = llama_cpp.llama_context_default_params()
+    options.n_ctx = batch * (length + STEPS_ROOM)
+    options.n_batch = batch * length
+    options.n_seq_max = batch
+    options.n_threads = options.n_threads_batch = _threads()
+    options.no_perf = True
+    context = llama_cpp.llama_init_from_model(model, options)
+    if not context:
+        raise MemoryError("llama.cpp cannot create a cache")
+    return context
+
+
+def _llama_cpp_step(llama_cpp: Any, context: Any, tokens: np.ndarray, start: int, vocabulary: int
+                    ) -> np.ndarray:
+    """The most likely token after each row of tokens, the first of which is at position `start`."""
+    batch, length = tokens.shape
+    step = llama_cpp.llama_batch_init(tokens.size, 0, 1)
+    step.n_tokens = tokens.size
+    for i, token in enumerate(tokens.flat):
+        step.token[i], step.pos[i] = int(token), start + i % length
+        step.n_seq_id[i], step.seq_id[i][0] = 1, i // length
+        step.logits[i] = i % length == length - 1
+    error = llama_cpp.llama_decode(context, step)
+    llama_cpp.llama_batch_free(step)
+    if error:
+        raise RuntimeError(f"llama_decode failed with {error}")
+    rows = (llama_cpp.llama_get_logits_ith(context, (row + 1) * length - 1) for row in range(batch))
+    return np.array([np.ctypeslib.as_array(row, (vocabulary,)).argmax() for row in rows], np.int32)
+
+
+def write_gguf(path: Path, config: dict[str, Any], dtype: str) -> int:
+    """Write a GGUF file of a Llama with random weights; return the bytes that a step reads."""
+    import gguf
+
+    writer, c = gguf.GGUFWriter(path, "llama"), config
+    writer.add_vocab_size(c["vocab_size"])
+    writer.add_tokenizer_model("none")
+    writer.add_context_length(c["max_position_embeddings"])
+    writer.add_embedding_length(c["hidden_size"])
+    writer.add_block_count(c["num_hidden_layers"])
+    writer.add_feed_forward_length(c["intermediate_size"])
+    writer.add_head_count(c["num_attention_heads"])
+    writer.add_head_count_kv(c["num_key_value_heads"])
+    writer.add_layer_norm_rms_eps(c["rms_norm_eps"])
+    writer.add_rope_dimension_count(c["hidden_size"] // c["num_attention_heads"])
+    writer.add_rope_freq_base(c["rope_theta"])
+    kind, size = gguf.GGMLQuantizationType[GGUF_TYPES[dtype]], 0
+    for name, array in _gguf_tensors(config):
+        stored, own = array, gguf.GGMLQuantizationType.F32
+        if array.ndim == 2:
+            stored, own = gguf.quants.quantize(array, kind), kind
+        writer.add_tensor(name, stored, raw_dtype=own)
+        size += 0 if name.startswith("token_embd") else stored.nbytes
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return size
+
+
+def _gguf_tensors(config: dict[str, Any]) -> Iterator[tuple[str, np.ndarray]]:
+    """The names that llama.cpp gives to the parameters, and random values."""
+    d, f = config["hidden_size"], config["intermediate_size"]
+    kv = d // config["num_attention_heads"] * config["num_key_value_heads"]
+    vocabulary, generator = config["vocab_size"], np.random.default_rng(0)
+    shapes: dict[str, tuple[int, ...]] = {"token_embd": (vocabulary, d), "output_norm": (d,),
+                                          "output": (vocabulary, d)}
+    for i in range(config["num_hidden_layers"]):
+        block = {"attn_norm": (d,), "attn_q": (d, d), "attn_k": (kv, d), "attn_v": (kv, d),
+                 "attn_output": (d, d), "ffn_norm": (d,), "ffn_gate": (f, d), "ffn_up": (f, d),
+                 "ffn_down": (d, f)}  # fmt: skip
+        shapes |= {f"blk.{i}.{name}": shape for name, shape in block.items()}
+    for name, shape in shapes.items():
+        values = generator.standard_normal(shape, np.float32)
+        yield f"{name}.weight", np.ones(shape, np.float32) if len(shape) == 1 else 0.02 * values
+
+
+MODELS = {
+    "transformers": transformers_model, "transformers compiled": compiled_transformers_model,
+    "jax": jax_model, "llama.cpp": llama_cpp_model,
+}  # fmt: skip

@@ -1,5 +1,7 @@
 """Products of few rows read the stored numbers: results, what is fused, what memory is used."""
 
+import re
+
 import hypothesis
 import numpy as np
 import pytest
@@ -125,6 +127,17 @@ def test_the_numbers_are_not_written_to_memory():
     x = jnp.ones((1, 512))
     stats = toile.jit(product).lower(x, q).compile().memory_analysis()
     assert stats.temp_size_in_bytes < 512 * 16
+
+
+def test_products_of_the_same_inputs_run_in_one_step():
+    rng = np.random.default_rng(0)
+    x = jnp.asarray(rng.standard_normal((1, 256)), jnp.bfloat16)
+    w = [quantize_array(jnp.asarray(rng.standard_normal((256, n)), jnp.bfloat16), bits=4, group=32)
+         for n in (256, 64, 64)]
+    text = kernels(lambda x, a, b, c: (x @ a, x @ b, x @ c), x, *w)
+    steps = re.findall(r"int4 product [^\n]*\(step (\d+)", text)
+    assert len(steps) == 3 and len(set(steps)) == 1, text
+    assert "reduce_sum" not in text  # the products sum up the inputs of each group themselves
 
 
 def test_a_loop_reads_the_stored_numbers():

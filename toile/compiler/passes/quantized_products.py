@@ -138,7 +138,7 @@ class _Form:
 def multiply_stored(program: Program, has_sums: bool = True) -> Program:
     """Replace products of few rows with quantized matrices.
 
-    `has_sums`: whether the kernels read the sums of x over the groups."""
+    `has_sums`: whether the kernels for transposed matrices read the sums of x over the groups."""
     if all(e.op.decoded is None for e in program.equations):
         return program
     return rewrite(program, partial(_product_rule, has_sums))
@@ -225,7 +225,14 @@ def _form(
     if not _factors_fit(stored, avals[2:], [sizes[c] if c in summed else 1 for c in labels]):
         return None
     return _Form(stored, transposed, x_labels, free, summed, tuple(sizes.items()), out.dtype,
-                 has_sums)
+                 _reads_sums(stored, avals[2:], has_sums, transposed))
+
+
+def _reads_sums(
+    stored: Dequantize, rest: Sequence[Aval], has_sums: bool, transposed: bool
+) -> bool:
+    """Whether a kernel reads sums of x, because something is subtracted from stored numbers."""
+    return has_sums and transposed and bool(stored.offset or stored.zeros_in(rest))
 
 
 def _few(sizes: dict[str, int], labels: str) -> bool:

@@ -435,14 +435,15 @@ def join_regions(plan: Plan) -> None:
 
 
 def _home(step: Region, before: list[Any]) -> Region | None:
-    """An earlier region to join: the last one, or one further back if the results are small."""
+    """An earlier region to join: the last one, or the first of several if the results are small."""
     small = all(_nbytes(b) <= SMALL_BYTES for b in map(whole_buffer, step.writes))
+    found = None
     for other in reversed(before[-LOOK_BACK:] if small else before[-1:]):
         if not independent(other, step):
-            return None
+            return found
         if isinstance(other, Region):
-            return other
-    return None
+            found = other
+    return found
 
 
 def is_whole(view: View) -> bool:

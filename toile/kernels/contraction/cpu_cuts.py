@@ -16,6 +16,7 @@ from toile.kernels.contraction.cpu_axes import Problem, Types, by_stride, total
 from toile.kernels.contraction.cpu_panels import DEPTH, Tile
 from toile.kernels.contraction.cpu_tiles import choose_tile, lane_operands
 from toile.kernels.contraction.shared import Axis, leading, merge
+from toile.targets.llvm import native
 from toile.targets.llvm.product_types import FLOAT32
 
 SERIAL = 1 << 16  # multiplications below which a single chunk does everything
@@ -26,6 +27,9 @@ PART_A = 1 << 17  # elements of A that a unit of toile's own kernel reads: they 
 SMALL_B = 1 << 16  # elements of a B that stays there too: toile's own kernels then beat BLAS
 SMALL_C = 1 << 14  # elements of a C that stays there while a long sum is added to it
 FEW_ROWS = 64  # with fewer, packing B costs toile's own kernel more than BLAS loses
+# Rows of float32 up to which toile's own kernels are faster than SciPy's BLAS on processors with
+# AVX-512; with transposed operands, which BLAS copies, also with more rows.
+OWN_ROWS, OWN_ROWS_TRANSPOSED = 160, 256
 UNSTOPPABLE = 1 << 33  # multiplications of a chunk at most: runs can be stopped between chunks
 BLAS_FROM = 280**3
 BLAS_FROM_FEW_ROWS = 1 << 20
@@ -74,13 +78,16 @@ def cut_product(problem: Problem, threads: int) -> Matrices | None:
         terms, room = summed.extent // parts, rows.extent * columns.extent
         outer = (Axis(parts, summed.a * terms, summed.b * terms, room),)
         summed = summed._replace(extent=terms)
-    packs_a = must_pack_a(t, rows, summed)
+    few = not by_blas and t.c == FLOAT32 and rows.extent >= FEW_ROWS and _is_short(
+        rows, columns, summed)
+    packs_a = few or must_pack_a(t, rows, summed)
     tile = None
     if not by_blas and t.work is not None:
         tile = choose_tile(t.work, rows.extent, packs_a)
     words = -(-summed.extent // t.grouping.terms)
     row_step, column_step, grain = _steps(rows.extent, columns.extent, words, total(outer), tile,
-                                          threads, t.grouping.terms > 1, packs_a)
+                                          threads, t.grouping.terms > 1 or few,
+                                          packs_a)
     return Matrices(rows, columns, summed, outer, by_blas, row_step, column_step, tile, packs_a,
                     grain, parts)
 
@@ -161,11 +168,28 @@ def _fits_blas(t: Types, rows: Axis, columns: Axis, summed: Axis) -> bool:
         return False
     if m <= 8 and columns.b != 1:
         return False
-    small = k * n <= SMALL_B if summed.a == 1 else m * n <= SMALL_C
-    if t.c == FLOAT32 and small and m >= FEW_ROWS and lane_operands():
+    if _beats_blas(t, rows, columns, summed):
         return False
     least = BLAS_FROM_FEW_ROWS if m < FEW_ROWS else BLAS_FROM
     return m * n * k >= (least if t.c == FLOAT32 else min(least, BLAS_FROM_DOUBLE))
+
+
+def _beats_blas(t: Types, rows: Axis, columns: Axis, summed: Axis) -> bool:
+    """Whether toile's own kernels compute a product in float32 faster than BLAS."""
+    m, n, k = rows.extent, columns.extent, summed.extent
+    if t.c != FLOAT32 or m < FEW_ROWS:
+        return False
+    if lane_operands():
+        return (k * n if summed.a == 1 else m * n) <= (SMALL_B if summed.a == 1 else SMALL_C)
+    return _is_short(rows, columns, summed)
+
+
+def _is_short(rows: Axis, columns: Axis, summed: Axis) -> bool:
+    """Whether A has few rows and B is large, on a processor with AVX-512."""
+    m, n, k = rows.extent, columns.extent, summed.extent
+    most = OWN_ROWS if summed.a == 1 and columns.b == 1 else OWN_ROWS_TRANSPOSED
+    return native.vector_bytes() == 64 and not lane_operands() and m <= min(most, n) and (
+        k * n > SMALL_B)
 
 
 def _is_readable(rows: Axis, columns: Axis, summed: Axis) -> bool:

@@ -31,6 +31,7 @@ from toile.targets.llvm.product_types import Element, convert, plus, plus_produc
 from toile.targets.llvm.text import Function, Operand, constant, inner, kernel, module, typed
 
 STACK_A, STACK_B = 256 << 10, 128 << 10  # bytes of packed operands on the stack
+LINE = 64  # bytes of a cache line
 
 # The arguments of a product kernel after references to a, b and c; those of outer axes follow.
 LAYOUT = (
@@ -311,8 +312,36 @@ class _ProductKernel:
                         with f.loop(first, last, self.tile.columns) as n:
                             width = f.smin(f.sub(last, n), self.tile.columns)
                             panel = self._panel(b_block, held_b, first, n, count, width)
+                            ahead = self._ahead(b_block, (n0, n1), (n, group), k0, count)
                             self._tiles((a_block, held_a), panel, c, (m, end), n, words, width,
-                                        adds)
+                                        adds, ahead)
+
+    def _ahead(self, b: str, columns: tuple[str, str], at: tuple[str, int], k0: str, count: str
+               ) -> tuple[str, str]:
+        """What a panel's tiles prefetch, if b is packed: the panel that is packed a group later.
+
+        Returns an address and the number of rows."""
+        f, size, (n0, n1), (n, group) = self.f, self.size, columns, at
+        later = f.add(n, group)
+        here = f.compare("slt", later, n1)
+        below = f.sub(f.sub(size["k"], k0), count)
+        turned = f.add(n0, f.urem(f.sub(n, n0), group))  # in the next rows
+        rows = f.select(here, count, f.smin(below, count))
+        flat = f.all(f.compare("eq", size["b_mode"], PACK), f.compare("eq", size["b_column"], 1))
+        place = f.add(f.select(here, later, turned),
+                      f.mul(f.select(here, 0, count), size["b_sum"]))
+        return f.at(b, place, self.spec.b.llvm), f.select(flat, rows, 0)
+
+    def _prefetch(self, ahead: tuple[str, str], rows: tuple[str, str], i: str) -> None:
+        """Prefetch a part of the rows of a panel: that of the tile that begins in row i."""
+        f, size, (start, count), (m, end) = self.f, self.size, ahead, rows
+        done, all_ = f.sub(i, m), f.sub(end, m)
+        first = f.udiv(f.mul(count, done), all_)
+        last = f.udiv(f.mul(count, f.smin(f.add(done, self.tile.rows), all_)), all_)
+        with f.loop(first, last, vectorize=False) as k:
+            row = f.at(start, f.mul(k, size["b_sum"]), self.spec.b.llvm)
+            for byte in range(0, self.tile.columns * self.spec.b.size, LINE):
+                f.do(f"call void @llvm.prefetch.p0(ptr {f.offset(row, byte)}, i32 0, i32 2, i32 1)")
 
     def _pack_b(self, b: str, held: str, first: str, last: str, count: str) -> None:
         """Pack columns [first, last) of b into panels [count][tile.columns], if requested."""
@@ -341,7 +370,7 @@ class _ProductKernel:
 
     def _tiles(
         self, sources: tuple[str, str], panel: tuple[str, str], c: str, rows: tuple[str, str],
-        n: str, words: str, width: str, adds: str,
+        n: str, words: str, width: str, adds: str, ahead: tuple[str, str],
     ) -> None:  # fmt: skip
         """Call all tiles of some rows for one panel; `sources`: `a` in place, and `a` packed."""
         f, tile, size, (m, end) = self.f, self.tile, self.size, rows
@@ -349,6 +378,7 @@ class _ProductKernel:
         column = f.mul(n, size["c_column"])
         for j in range(tile.vectors, 0, -1):
             with f.when(f.compare("eq", vectors, j)), f.loop(m, end, tile.rows) as i:
+                self._prefetch(ahead, rows, i)
                 height = f.smin(f.sub(end, i), tile.rows)
                 step, type = (SPACING, self.word) if self.spec.packs_a else (
                     size["a_row"], self.spec.a)

@@ -1,9 +1,9 @@
 """Products of few rows with a matrix of 8-bit or 4-bit numbers, which are converted in registers.
 
 If the summed axis comes first, a chunk is a range of columns of the result. It reads a few rows of
-the matrix at a time, from left to right, as memory is read fastest. Its sums are kept in an array
-that fits into a cache. If the summed axis comes last, a chunk is a range of rows of the matrix, and
-a few of them are multiplied at a time.
+the matrix at a time, from left to right, as memory is read fastest; rows that come next are
+prefetched. Its sums are kept in an array that fits into a cache. If the summed axis comes last, a
+chunk is a range of rows of the matrix, and a few of them are multiplied at a time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from toile.targets.llvm.text import typed
 
 HELD = 1 << 14  # sums that a chunk keeps: 64 KiB
 STEPS = 16  # rows of stored values that are read side by side
-SERIAL = 1 << 17  # stored bytes below which one thread computes everything
+LINE = 64  # bytes of a cache line
+SERIAL = 1 << 15  # stored bytes below which one thread computes everything
 TOGETHER = 4  # rows of a matrix whose products are computed together
 
 
@@ -43,9 +44,10 @@ class Kind(NamedTuple):
 
 def lower(op: QuantizedProduct, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
     """One launch over tiles of columns of the result."""
-    x, sums, values, scales, *zeros = (plan.contiguous(a) for a in ins)
+    x, *rest = (plan.contiguous(a) for a in ins)
+    values, scales, *zeros = rest[op.has_sums:]
     (out,) = outs
-    (m, k), n, groups = x.shape, out.shape[1], sums.shape[1]
+    (m, k), n, groups = x.shape, out.shape[1], scales.shape[1 if op.transposed else 0]
     lanes = native.vector_bytes() // 4
     kind = Kind(op.bits, values.dtype.name == "int8", bool(zeros), m, lanes, 1)
     if op.transposed:
@@ -62,6 +64,7 @@ def lower(op: QuantizedProduct, ins: list[Operand], outs: list[Operand], plan: P
     tiles = -(-n // width)
     threads = 1 if values.size < SERIAL else plan.threads
     grain = max(1, min(-(-tiles // threads), per_chunk // width))
+    sums = rest[0] if op.has_sums else x  # not read without `has_sums`
     refs = [a.ref for a in (out, x, sums, values, scales, (zeros or [scales])[0])]
     args: Args = (*refs, n, k, op.group, groups)
     plan.stage(Launch(text, args, tiles, grain, f"int{op.bits} product"))
@@ -144,7 +147,7 @@ class _Writer:
         return self.spread("8.0") if lanes > 1 else "8.0"
 
 
-def _negative_sum(f: ir.Function, sums: str, index: str) -> str:
+def _negative_sum(f: ir.Function, sums: str, index: str | int) -> str:
     return f.value(f"fneg float {f.load('float', f.at(sums, index, 'float'), 4)}")
 
 
@@ -152,13 +155,14 @@ def _negative_sum(f: ir.Function, sums: str, index: str) -> str:
 def _columns_text(kind: Kind) -> str:
     """Tiles [lo, hi) of columns; the last tile of all overlaps the one before it.
 
-    Arguments: refs of the result, x, sums, values, scales, zeros; n, k, group, groups."""
-    f, tile = ir.kernel(), _tile_function(kind)
+    Arguments: refs of the result, x, sums (which are computed here instead), values, scales, zeros;
+    n, k, group, groups."""
+    f, tile, sum_ = ir.kernel(), _tile_function(kind), _sum_function()
     r = Reader(f)
-    out, x, sums, values, scales, zeros = (r.buffer() for _ in range(6))
+    out, x, _, values, scales, zeros = (r.buffer() for _ in range(6))
     n, k, group, groups = r.many(4)
     width, per_row = kind.lanes * kind.vectors, 8 // kind.bits
-    held = f.alloca("float", HELD, 64)
+    held, sums = f.alloca("float", HELD, 64), f.alloca("float", kind.rows, 64)
     room = f.mul(f.mul(f.sub("%hi", "%lo"), width), kind.rows)
     f.do(f"call void @llvm.memset.p0.i64(ptr {held}, i8 0, i64 {f.mul(room, 4)}, i1 false)")
     last = f.sub(n, width)
@@ -167,16 +171,24 @@ def _columns_text(kind: Kind) -> str:
         first = f.mul(g, step)
         end = f.smin(f.add(first, step), rows)
         place = f.mul(g, n)
+        if kind.corrected:
+            start = f.mul(g, group)
+            terms = f.smin(f.sub(k, start), group)
+            for m in range(kind.rows):
+                row = f.at(x, f.add(f.mul(m, k), start), "float")
+                f.call(sum_, f.at(sums, m, "float"), row, terms)
         with f.loop(first, end, STEPS, vectorize=False) as row:
             count = f.smin(f.sub(end, row), STEPS)
             begins = f.select(f.compare("eq", row, first), 1, 0)
+            # The rows that are read next, in this group or in the next one.
+            ahead = f.mul(f.smin(count, f.sub(f.sub(rows, row), count)), n)
             with f.loop("%lo", "%hi", vectorize=False) as t:
                 j = f.smin(f.mul(t, width), last)
                 at = f.add(place, j)
                 f.call(tile, f.at(held, f.mul(f.sub(t, "%lo"), width * kind.rows), "float"),
-                       f.at(x, f.mul(row, per_row), "float"), f.at(sums, g, "float"),
+                       f.at(x, f.mul(row, per_row), "float"), sums,
                        f.at(values, f.add(f.mul(row, n), j), "i8"), f.at(scales, at, "float"),
-                       f.at(zeros, at, "float"), count, n, k, groups, begins)
+                       f.at(zeros, at, "float"), count, n, k, begins, ahead)
     vector = typed("float", kind.lanes)
     with f.loop("%lo", "%hi", vectorize=False) as t:
         source = f.at(held, f.mul(f.sub(t, "%lo"), width * kind.rows), "float")
@@ -186,28 +198,42 @@ def _columns_text(kind: Kind) -> str:
                 value = f.load(vector, f.at(source, m * width + v * kind.lanes, "float"), 4)
                 place = f.at(f.at(to, f.mul(m, n), "float"), v * kind.lanes, "float")
                 f.store(vector, value, place, 4)
-    return ir.module(tile, f)
+    return ir.module(*([tile, sum_] if kind.corrected else [tile]), f)
+
+
+def _sum_function() -> ir.Function:
+    """to = the sum of some numbers."""
+    f = ir.inner("sum", "ptr noalias %to, ptr noalias %x, i64 %count", ir.NOINLINE)
+    total = f.variable("float", "0.0")
+    with f.loop(0, "%count", vectorize=True) as i:
+        value = f.load("float", f.at("%x", i, "float"), 4)
+        f.store("float", f.value(f"fadd reassoc float {f.load('float', total)}, {value}"), total)
+    f.store("float", f.load("float", total), "%to", 4)
+    return f
 
 
 def _tile_function(kind: Kind) -> ir.Function:
     """held += scales (x values - zeros sums) for some rows of one group and a tile of columns.
 
-    The sums are only taken into account if `begins` is 1."""
+    The sums are only taken into account if `begins` is 1. Rows `ahead` bytes are prefetched."""
     f = ir.inner(
         "tile", "ptr noalias %held, ptr noalias %x, ptr noalias %sums, ptr noalias %values, "
-        "ptr noalias %scales, ptr noalias %zeros, i64 %count, i64 %n, i64 %k, i64 %groups, "
-        "i64 %begins", ir.NOINLINE)
+        "ptr noalias %scales, ptr noalias %zeros, i64 %count, i64 %n, i64 %k, i64 %begins, "
+        "i64 %ahead", ir.NOINLINE)
     w, lanes, pairs = _Writer(f, kind), kind.lanes, 8 // kind.bits
     offsets, products = [], []
     columns = [v * lanes for v in range(kind.vectors)]
     if kind.corrected:
         counts = f.value("uitofp i64 %begins to float")
         offsets = [w.offset(f.at("%zeros", j, "float"), lanes) for j in columns]
-        negative = (_negative_sum(f, "%sums", f.mul(m, "%groups")) for m in range(kind.rows))
+        negative = (_negative_sum(f, "%sums", m) for m in range(kind.rows))
         products = [w.spread(f.value(f"fmul float {x}, {counts}")) for x in negative]
     sums = w.sums(w.starts(offsets, products))
     with f.loop(0, "%count", vectorize=False) as i:
         at = f.at("%values", f.mul(i, "%n"), "i8")
+        for byte in range(0, lanes * kind.vectors, LINE):
+            place = f.offset(f.offset(at, "%ahead"), byte)
+            f.do(f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 2, i32 1)")
         first = f.mul(i, pairs)
         factors = [[w.spread(w.number(f.at("%x", f.add(f.mul(m, "%k"), f.add(first, p)), "float")))
                     for p in range(pairs)] for m in range(kind.rows)]
