@@ -81,7 +81,21 @@ def counted(x, n):
     return lax.fori_loop(0, 4, step, y) + lax.fori_loop(0, 3, step, y * 2)
 
 
-LOOPS = [unread, read_later, argument, returned, twice, viewed, updated, nested, counted]
+def left(x, n):
+    """A slice of the initial value is returned, too."""
+    y = jnp.cumsum(x * 2, 0)
+    return y[1:], turned(x, n, y)
+
+
+def rows_set(x, n):
+    """Carries that are updated in place, from initial values that the program computes."""
+    first = [jnp.cumsum(x * i, 0) for i in range(1, 5)]
+    turn = lambda c: (c[0] + 1, *(a.at[c[0]].set(1.0) for a in c[1:]))
+    return lax.while_loop(lambda c: c[0] < n, turn, (jnp.asarray(0), *first))[1:]
+
+
+LOOPS = [left, rows_set, unread, read_later, argument, returned, twice, viewed, updated, nested,
+         counted]
 
 
 @pytest.mark.parametrize("fun", LOOPS)
@@ -113,3 +127,10 @@ def test_initial_values_stay_where_they_are(platform):
     p = toile.plan(one, platform=platform)(x(), jnp.asarray(3))
     later = toile.plan(read_later, platform=platform)(x(), jnp.asarray(3))
     assert p.temporaries < 2.5 * ARRAY < later.temporaries
+
+
+def test_carries_that_are_updated_in_place_have_one_buffer():
+    """The four initial values, which are copied only to the results, and one more array for what
+    the fourth of them is computed from."""
+    p = toile.plan(rows_set, platform="gpu")(x(), jnp.asarray(3))
+    assert p.temporaries < 5.5 * ARRAY

@@ -114,3 +114,31 @@ def test_small_stacks_stay():
     program = optimize(toile.make_jaxpr(toile.grad(small))(*arguments()).jaxpr)
     scan = next(e for e in program.equations if e.op.name == "scan")
     assert len(scan.outs) > 3
+
+
+def stacked_twice(x, w):
+    """A body that returns one value twice, as after common subexpressions are merged."""
+    def turn(h, _):
+        t = jnp.tanh(h @ w)
+        return t, (t, 1 - t * t, 1 - t * t)
+
+    h, (t, a, b) = lax.scan(turn, x, None, length=TURNS)
+    return lax.scan(lambda c, z: (c + z[0] * z[1] - z[2], None), h, (t, a, b))[0]
+
+
+def same_twice(x, w):
+    """The derivative reads 1 - t^2 in several places."""
+    def turn(h, _):
+        t = jnp.tanh(h @ w)
+        s = t * t
+        return t + s * (1 - s) * jnp.tanh(t * (1 - s)), None
+
+    return (lax.scan(turn, x, None, length=TURNS)[0] ** 2).sum()
+
+
+@pytest.mark.parametrize("fun", [stacked_twice, toile.grad(same_twice)])
+def test_values_that_are_stacked_twice(fun):
+    x, w = (a * 0.1 for a in arguments())
+    with toile.disable_jit():
+        wanted = fun(x, w)
+    np.testing.assert_allclose(toile.jit(fun)(x, w), wanted, 1e-3, 1e-4)

@@ -174,3 +174,26 @@ def test_slices_of_padded_arrays(seed):
                 wanted = g(jnp.asarray(x), factor)
             np.testing.assert_allclose(toile.jit(g)(x, factor), wanted, rtol=2e-5, atol=2e-5,
                                        err_msg=str(steps))
+
+
+ZEROS = np.array([0.0, 1.0, -2.0, -0.0, 3.0], "f4")
+PADDED = {
+    "negated, joined": lambda x, y: 1 / (jnp.pad(-x, (2, 1))[1:] + jnp.pad(-y, (1, 2))[:-1]),
+    "factors of both signs": lambda x, y: jnp.pad(-x, (1, 2)) + jnp.pad(y * -2, (2, 1)),
+    "a factor of zero": lambda x, y: jnp.pad(x * -3.0, 1) + jnp.pad(y * 0.0, 1),
+    "a factor of minus zero": lambda x, y: jnp.pad(x * -0.0, 1) + jnp.pad(y * -0.0, 1),
+    "twice": lambda x, y: jnp.pad(-(x * -2.0), 1) * 1.5,
+    "filled with minus zero": lambda x, y: lax.pad(x * -2.0, jnp.float32(-0.0), [(1, 1, 0)]),
+    "rounded": lambda x, y: jnp.pad((-x).astype(jnp.bfloat16), 2).astype("f4") * -1.0,
+    "integers": lambda x, y: jnp.pad(-x.astype(jnp.int32), 2) * -3,
+}
+
+
+@pytest.mark.parametrize("name", PADDED)
+def test_zeros_around_scaled_arrays_keep_their_signs(name):
+    f = PADDED[name]
+    with toile.disable_jit():
+        wanted = np.asarray(f(jnp.asarray(ZEROS), jnp.asarray(-ZEROS)))
+    got = np.asarray(toile.jit(f)(ZEROS, -ZEROS))
+    np.testing.assert_array_equal(got, wanted)
+    np.testing.assert_array_equal(np.signbit(got), np.signbit(wanted))

@@ -170,3 +170,17 @@ def test_zeros_keep_their_sign_in_rolls():
     fun = lambda x: jnp.negative(jnp.roll(x, 1, 1))
     found = host_driver.results_of(fun, [x])[0]
     np.testing.assert_array_equal(np.signbit(found), ~np.signbit(np.roll(x, 1, 1)))
+
+
+def test_a_part_of_which_a_sibling_reads_a_slice_is_copied(run):
+    """In place, one kernel would read a part in the buffer that it writes another part to."""
+    def f(a, b):
+        t, x = a[1:] * 2 + b[1:], a[:1] * 3 + b[:1]
+        y = jnp.concatenate([t, x], 0)
+        return y @ b, (t[:1] + x * 0.5) @ b
+
+    a, b = (np.random.default_rng(i).normal(size=(64, 64)).astype("f4") for i in range(2))
+    with toile.disable_jit():
+        wanted = f(a, b)
+    for x, y in zip(run(f, (a, b)), wanted, strict=True):
+        np.testing.assert_allclose(np.asarray(x), np.asarray(y), 1e-3, 1e-3)

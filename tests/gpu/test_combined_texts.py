@@ -8,9 +8,12 @@ import toile.numpy as jnp
 from tests.gpu import fibers, host_driver, nvrtc
 from tests.gpu.test_programs import normal, program_of
 from toile.compiler.ir.steps import Region
+from toile.compiler.pipeline import optimize
+from toile.compiler.plan.lower import planned
 from toile.platforms.gpu import issuer
 from toile.platforms.gpu.issuer import launches_of
 from toile.platforms.gpu.steps import COPY
+from toile.platforms.gpu.target import TARGET
 from toile.targets.cuda import modules
 from toile.targets.cuda.launches import Launch
 from toile.targets.cuda.modules import Kernel
@@ -63,6 +66,28 @@ def test_a_kernel_has_a_few_texts():
     made = launches_of(region(*map(launch, texts)))
     assert sorted(len(x.parts) for x in made) == [1, issuer.MOST_TEXTS, issuer.MOST_TEXTS]
     assert {p for x in made for p in x.parts} == set(map(launch, texts))
+
+
+def test_only_one_text_of_a_kernel_uses_shared_memory():
+    """What several use would add up, to more than a block may have."""
+    texts = [f"{x}// __shared__" for x in TEXTS[:2]] + [ADD.format(n, "float") for n in range(5)]
+    made = launches_of(region(*map(launch, texts)))
+    assert [x.kernel.text.count("__shared__") for x in made] == [1, 1]
+    assert {p for x in made for p in x.parts} == set(map(launch, texts))
+
+
+@pytest.mark.skipif(nvrtc.library() is None, reason="NVRTC is not installed")
+def test_kernels_of_programs_compile():
+    """Sorts of several rows, for example, need nearly all of the shared memory."""
+    def f(x, y, z):
+        return jnp.sort(x), jnp.sort(y), jnp.sort(z, 0), jnp.cumsum(z, 1), jnp.argmax(z, 1), z * 2
+
+    shapes = [toile.ShapeDtypeStruct(s, t) for s, t in (
+        ((3000,), np.dtype("f4")), ((3000,), np.dtype("i4")), ((50, 60), np.dtype("f4")))]
+    made = planned(optimize(toile.make_jaxpr(f)(*shapes).jaxpr), TARGET)
+    for step in made.all_steps():
+        for x in launches_of(step) if isinstance(step, Region) else ():
+            assert nvrtc.problem(x.kernel.source) == ""
 
 
 @on_host

@@ -4,12 +4,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.gpu import fibers
+from tests.gpu import fibers, nvrtc
 from tests.gpu.fake_libraries import FakePlan
 from tests.gpu.test_libraries_gpu import on_device
 from toile.kernels.attention import gpu as attending
 from toile.kernels.attention import gpu_few_queries as few
 from toile.kernels.attention.gpu_calls import Options
+from toile.targets.cuda.modules import Kernel
 
 BFLOAT16 = ml_dtypes.bfloat16
 on_host = pytest.mark.skipif(not fibers.available(), reason="needs g++")
@@ -25,6 +26,7 @@ CASES = {
     "parts without a table": (1, 2, 1500, 2, 1, 128, None),
     "short rows": (3, 1, 5, 2, 2, 32, (3, 1)),
     "long vectors": (1, 1, 90, 8, 1, 256, None),
+    "long vectors of few heads": (1, 1, 90, 3, 1, 256, (1, 1)),
 }
 DTYPES = [(BFLOAT16, BFLOAT16), ("f2", "f2"), (BFLOAT16, "f4")]
 
@@ -112,6 +114,49 @@ def test_hidden_keys_are_not_read():
     attending.lower(op, [plan.operand(x) for x in (q, k, v, table)], [plan.operand(out)], plan)
     plan.run(None)
     close(out, wanted, "f2")
+
+
+@on_host
+@pytest.mark.parametrize("count", [512, 700])
+def test_nan_is_not_hidden(count):
+    """If all logits of a chunk or of a part are NaN, so is the result."""
+    b, t, s, n, m, d = 1, 1, 1100, 2, 1, 64
+    q, k, v = (np.ones(shape, "f2") for shape in ((b, t, n, d), (b, s, m, d), (b, s, m, d)))
+    k[:, :count] = np.nan
+    out = np.zeros(q.shape, "f2")
+    plan = FakePlan()
+    op = attending.FusedAttention(Options(0.125), (), sums=False)
+    attending.lower(op, [plan.operand(x) for x in (q, k, v)], [plan.operand(out)], plan)
+    plan.run(None)
+    assert np.isnan(out).all()
+
+
+@on_host
+def test_a_key_is_hidden_from_one_query_only():
+    """What a query must not see has no effect on it, even if it is NaN and others see it."""
+    q, k, v, table = given("a table for each head", "f2", "f2")
+    q, k, v = (np.repeat(x[:, :, :1], n, 2) for x, n in ((q, 4), (k, 1), (v, 1)))
+    table[0, 0, 0, 7], table[0, 1:, 0, 7] = 0, few.LOW["float16"]
+    wanted, _ = expected(q, k, v, table, 0.125)
+    k[0, 7] = np.nan
+    out = np.zeros(q.shape, "f2")
+    plan = FakePlan()
+    op = attending.FusedAttention(Options(0.125), ("bias",), sums=False)
+    attending.lower(op, [plan.operand(x) for x in (q, k, v, table)], [plan.operand(out)], plan)
+    plan.run(None)
+    assert np.isnan(out[0, 0, 0]).all()
+    close(out[0, 0, 1:], wanted[0, 0, 1:], "f2")
+
+
+@pytest.mark.skipif(nvrtc.library() is None, reason="NVRTC is not installed")
+@pytest.mark.parametrize("depth", [32, 64, 128, 256])
+def test_texts_compile(depth):
+    """They fit into the shared memory of a block."""
+    for each in (1, 2, 3, 4, 8):
+        for table, parts in (("", False), ("float32", True)):
+            form = few._Form("bfloat16", table, depth, few._rows(each, depth), True, parts)
+            for text in (few._text(form), few._sum_text(form)):
+                assert nvrtc.problem(Kernel(text).source) == ""
 
 
 @pytest.mark.gpu

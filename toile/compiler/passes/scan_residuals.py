@@ -58,7 +58,7 @@ class Residuals:
             if recipe is not None and _moves_less(y, recipe):
                 self.recipes[result] = y, recipe
                 kept |= recipe.sources.keys()
-                del sources[y]
+                sources.pop(y, None)  # it may be stacked more than once
 
     def compute(self, loop: Any) -> None:
         """Let the body of a scan compute slices of what need not be stacked."""

@@ -28,6 +28,7 @@ import numpy as np
 from toile.compiler.passes.rewriter import Replacement, Rewriter, is_zero, readers_of, rewrite
 from toile.compiler.scalar.fusible import by_element
 from toile.engine import dtypes
+from toile.engine.avals import Aval
 from toile.engine.program import Atom, Equation, Literal, Program, Var
 from toile.primitives.shapes import Pad
 
@@ -58,7 +59,7 @@ def scale_after_joins(program: Program) -> Program:
 
     def rule(new: Rewriter, e: Equation) -> Replacement:
         if _pads_zeros(e) and e.ins[0] in scaled:
-            return _scaled_after_padding(new, e, scaled, _is_summed(e.outs[0], readers, returned))
+            return _scaled_after_padding(new, e, scaled)
         cuts = None if e.op.joined_axis is None else _cuts_of_one(new, e.ins)
         return None if cuts is None else _scaled_later(new, e, cuts, scaled)
 
@@ -70,32 +71,40 @@ def _pads_zeros(e: Equation) -> bool:
 
 
 def _scaled_after_padding(
-    new: Rewriter, e: Equation, scaled: dict[Var, Equation], summed: bool
+    new: Rewriter, e: Equation, scaled: dict[Var, Equation]
 ) -> Replacement:
-    """What pads an array before it is scaled; None if that would change the zeros around it.
-
-    If they are `summed`, their sign does not matter."""
+    """What pads an array before it is scaled by known numbers: with the zero, 0 or -0, that becomes
+    the zero around the scaled array."""
     x, scalings = e.ins[0], []
-    while x.__class__ is Var and x in scaled and _keeps_zeros(scaled[x], summed):
+    while x.__class__ is Var and x in scaled and _is_known(scaled[x]):
         scalings.append(scaled[x])
         x = new.atom(scaled[x].ins[_array(scaled[x])])
-    if not scalings:
+    fill = _fill_before(scalings, e.ins[1]) if scalings else None
+    if fill is None:
         return None
-    return [_scaled(new, new.add(e.op, [x, e.ins[1]], e), scalings, e)]
+    return [_scaled(new, new.add(e.op, [x, fill], e), scalings, e)]
 
 
-def _keeps_zeros(scaling: Equation, any_sign: bool) -> bool:
-    """Whether a scaling multiplies by a known finite number; it is positive unless `any_sign`."""
-    numbers = [a.val if isinstance(a, Literal) else np.nan for a in scaling.ins if not a.aval.shape]
-    known = all(np.isfinite(n).all() for n in numbers)
-    return known and (any_sign or bool(numbers) and all(np.all(n > 0) for n in numbers))
+def _is_known(scaling: Equation) -> bool:
+    """Whether a scaling multiplies by a known finite number."""
+    return all(isinstance(a, Literal) and bool(np.isfinite(a.val).all())
+               for a in scaling.ins if not a.aval.shape)
 
 
-def _is_summed(a: Atom, readers: dict[Atom, list[Equation]], returned: set[Atom]) -> bool:
-    """Whether an array, or slices of it, are only added to other arrays."""
-    return a not in returned and all(
-        e.op.is_sum or e.op.views_part and _is_summed(e.outs[0], readers, returned)
-        for e in readers.get(a, ()))
+def _fill_before(scalings: Sequence[Equation], wanted: Atom) -> Literal | None:
+    """The zero that scalings, the last of which comes first, turn into a given zero."""
+    if not isinstance(wanted, Literal):
+        return None
+    first = scalings[-1]
+    dtype = first.ins[_array(first)].aval.dtype
+    for fill in (0.0, -0.0):
+        x = np.asarray(fill, dtype)
+        for scaling in scalings[::-1]:
+            ins = [a.val if isinstance(a, Literal) else x for a in scaling.ins]
+            x = np.asarray(scaling.op.eager(np, *ins))
+        if x == 0 and bool(np.signbit(x)) == bool(np.signbit(wanted.val)):
+            return Literal(np.asarray(fill, dtype), Aval((), dtype))
+    return None
 
 
 def _scaled(new: Rewriter, out: Atom, scalings: Sequence[Equation], at: Equation) -> Atom:
@@ -220,7 +229,8 @@ def padded(new: Rewriter, x: Atom, fill: Atom, config: Any, at: Equation) -> Ato
 
 def _shape(s: Any) -> tuple[int, ...]:
     """The shape of a slice."""
-    return tuple(len(range(*r)) for r in zip(s.starts, s.limits, s.strides, strict=True))
+    return tuple(limit - start if stride == 1 else len(range(start, limit, stride))
+                 for start, limit, stride in zip(s.starts, s.limits, s.strides, strict=True))
 
 
 def _cut(new: Rewriter, op: Any, a: Atom, cut: dict[Atom, Equation], at: Equation) -> Atom:

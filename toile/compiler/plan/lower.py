@@ -75,6 +75,7 @@ class Target(ABC):
     region: ClassVar[type[Region]] = Region
     limits: ClassVar[Limits] = Limits()
     plan: ClassVar[type[Plan]]
+    joins_first: ClassVar[bool] = True  # whether stages join the first region that they fit into
 
     @staticmethod
     def choose(e: Equation, before: Sequence[Equation]) -> Program:
@@ -260,7 +261,10 @@ class Plan(MadePlan):
         base: Any = view.base
         found = self.refs.get(base)
         return (
-            base in self.fused.group_of and is_whole(view) and found == Ref(VariableBuffer(base))
+            base in self.fused.group_of and is_whole(view)
+            and found is not None and not found.offset
+            and isinstance(found.buffer, VariableBuffer) and found.buffer.var is base
+            and self.last_readers[base] < len(self.fused.groups)  # it is not returned
             and self.fused.groups[self.last_readers[base]] is self.origin
             and sum(self.fused.view(a).base is base for a in e.ins) == 1
         )
@@ -424,7 +428,7 @@ def join_regions(plan: Plan) -> None:
     """Merge stages that do not depend on each other."""
     joined: list[Any] = []
     for step in plan.steps:
-        home = _home(step, joined) if isinstance(step, Region) else None
+        home = _home(step, joined, plan.target) if isinstance(step, Region) else None
         if home is None:
             joined.append(step)
             continue
@@ -434,8 +438,9 @@ def join_regions(plan: Plan) -> None:
     plan.steps = joined
 
 
-def _home(step: Region, before: list[Any]) -> Region | None:
-    """An earlier region to join: the last one, or the first of several if the results are small."""
+def _home(step: Region, before: list[Any], target: Target) -> Region | None:
+    """An earlier region to join: the last one or, on some devices, the first of several if the
+    results are small."""
     small = all(_nbytes(b) <= SMALL_BYTES for b in map(whole_buffer, step.writes))
     found = None
     for other in reversed(before[-LOOK_BACK:] if small else before[-1:]):
@@ -443,6 +448,8 @@ def _home(step: Region, before: list[Any]) -> Region | None:
             return found
         if isinstance(other, Region):
             found = other
+            if not target.joins_first:
+                break
     return found
 
 

@@ -9,7 +9,7 @@ A part is moved if a loop nest computes it and if its other readers can read it 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from toile.compiler.ir import views
 from toile.compiler.ir.groups import Fused
@@ -25,17 +25,28 @@ def write_parts_in_place(fused: Fused) -> None:
         if len(e.outs) != 1 or e.outs[0] in placed:
             continue
         whole = views.whole(e.outs[0])
-        for a, offset in _parts(fused, e, whole):
+        parts = list(_parts(fused, e, whole))
+        for a, offset in parts:
             group = fused.group_of.get(a)
             fits = (
                 group is not None and group.fusible and a in fused.stored
                 and a not in given and a not in placed
                 and sum(fused.bases.get(x, x) is a for x in e.ins) == 1
+                and not _slices(fused, [b for b, _ in parts if b is not a], a)
             )
             if not fits or a.aval.dtype != e.outs[0].aval.dtype:
                 continue
             _move(fused, a, View(e.outs[0], offset, a.aval.shape, whole.strides))
             placed.update((a, e.outs[0]))
+
+
+def _slices(fused: Fused, others: Sequence[Atom], a: Atom) -> bool:
+    """Whether a loop nest that computes one of the other parts reads a slice of part `a`. In place,
+    it would read and write one buffer, at different places."""
+    groups = {id(g): g for b in others if (g := fused.group_of.get(b)) is not None}
+    return any(fused.bases.get(x, x) is a and x.aval.size != a.aval.size
+               for g in groups.values() if g.fusible and g is not fused.group_of.get(a)
+               for m in g.members for x in m.equation.ins)
 
 
 def _parts(fused: Fused, e: Equation, whole: View) -> Iterator[tuple[Atom, int]]:

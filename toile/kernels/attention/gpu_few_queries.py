@@ -24,7 +24,7 @@ from toile.targets.cuda.text import Words, divisor, kernel_text
 
 MOST_QUERIES = 4  # positions; cuDNN has tiles for more
 MOST_ROWS = 4  # queries of all heads that a block serves: a power of two
-MOST_SUMS = 1024  # numbers of a block's result
+MOST_SUMS = 512  # numbers of a block's result: each warp holds as many in shared memory
 VECTOR = 16  # bytes that a lane holds of a key
 THREADS = 512
 LONG = 512  # keys whose logits a block holds, and keys of a part
@@ -66,7 +66,8 @@ def fits(q: Any, k: Any, v: Any) -> bool:
     lanes = depth * size // VECTOR
     each = q.shape[-2] // k.shape[-2] * q.shape[-3]
     return (
-        prod(q.shape[:-3]) * k.shape[-2] * blocks_of(each, MOST_ROWS) <= BUSY
+        0 < depth <= MOST_SUMS
+        and prod(q.shape[:-3]) * k.shape[-2] * blocks_of(each, _rows(each, depth)) <= BUSY
         and q.shape[-3] <= MOST_QUERIES and k.shape[-1] == v.shape[-1] == depth
         and q.shape[-2] % k.shape[-2] == 0
         and lanes * VECTOR == depth * size and lanes in (4, 8, 16, 32)
@@ -82,7 +83,7 @@ def lower(q: Operand, k: Operand, v: Operand, table: Operand | None, out: Operan
     batch, t, heads, depth = q.shape
     keys, shared = k.shape[1], k.shape[2]
     each = heads // shared * t  # queries that share keys
-    rows = min(each, MOST_ROWS, MOST_SUMS // depth)
+    rows = _rows(each, depth)
     tiles = blocks_of(each, rows)
     blocks = batch * shared * tiles
     parts = max(1, min(blocks_of(keys, LONG), BUSY // blocks)) if blocks < BUSY else 1
@@ -106,6 +107,11 @@ def lower(q: Operand, k: Operand, v: Operand, table: Operand | None, out: Operan
         more: Args = (target, out.ref, (stats or out).ref, parts, t, each, heads // shared, *steps,
                       *divisors[1:])
         plan.stage(Launch(_sum_text(form), more, blocks, THREADS, 0, "attention, sum of parts"))
+
+
+def _rows(each: int, depth: int) -> int:
+    """How many of the queries that share keys a block serves."""
+    return max(1, min(each, MOST_ROWS, MOST_SUMS // depth))
 
 
 def _bits(x: float) -> int:
@@ -286,8 +292,9 @@ def _text(form: _Form) -> str:
           }}
           {_added("dots", padded, lanes // 2, 1)}
           const u32 r = lane / {lanes // padded};
-          if (lane % {lanes // padded} == 0 && r < {rows} && i < count)
-            logits[r * {LONG} + i] = fmaf(dots[0], scale, logits[r * {LONG} + i]);
+          float* logit = logits + r * {LONG} + i;
+          if (lane % {lanes // padded} == 0 && r < {rows} && i < count && *logit != NEVER)
+            *logit = fmaf(dots[0], scale, *logit);
         }}
       }}
     }}
@@ -302,7 +309,7 @@ def _text(form: _Form) -> str:
         top = other > top ? other : top;
       }}
       for (u32 i = threadIdx.x % 32; i < count; i += 32) {{
-        const float weight = top == NEVER ? 0.0f : quick_exp(row[i] - top);
+        const float weight = row[i] == NEVER ? 0.0f : quick_exp(row[i] - top);
         row[i] = weight;
         total += weight;
       }}

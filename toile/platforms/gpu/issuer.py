@@ -74,14 +74,25 @@ def launches_of(region: Region) -> list[_Launch]:
         else:
             small.setdefault((kernels.threads_of(text), "__ldg(" in text), []).append((text, rows))
     for texts in small.values():
-        for i in range(0, len(texts), MOST_TEXTS):
-            some = texts[i : i + MOST_TEXTS]
+        for some in _groups(texts):
             if len(some) == 1:
                 alone.append((some[0][0], 0, some[0][1]))
             else:
                 rows = [(x, (n, *args)) for n, (_, same) in enumerate(some) for x, args in same]
                 alone.append((kernels.combined([text for text, _ in some]), 0, rows))
     return [made for text, shared, rows in alone for made in _joined(text, shared, rows)]
+
+
+def _groups(texts: list[Any]) -> Iterator[list[Any]]:
+    """The texts that a kernel combines: a few, of which one may use shared memory, because that of
+    several would add up."""
+    shared = [x for x in texts if "__shared__" in x[0]]
+    others = [x for x in texts if "__shared__" not in x[0]]
+    while shared or others:
+        some, shared = shared[:1], shared[1:]
+        n = MOST_TEXTS - len(some)
+        yield [*some, *others[:n]]
+        others = others[n:]
 
 
 def _is_small(same: list[Launch]) -> bool:

@@ -33,6 +33,9 @@ class Target(lower.Target):
     """A GPU."""
 
     plan = Plan
+    # Copies with which updates begin stay behind the readers of what is copied: if that is donated,
+    # its readers come before the first write, and nothing is copied.
+    joins_first = False
     choose = staticmethod(attention.choose)
     # A row is the work of one thread block, unless there are too few rows to fill the device.
     limits = Limits(long_row=1 << 16, few_rows=128, total_row=1 << 13, more_moved=1 / 64,
