@@ -27,17 +27,22 @@ def write_parts_in_place(fused: Fused) -> None:
         whole = views.whole(e.outs[0])
         parts = list(_parts(fused, e, whole))
         for a, offset in parts:
-            group = fused.group_of.get(a)
-            fits = (
-                group is not None and group.fusible and a in fused.stored
-                and a not in given and a not in placed
-                and sum(fused.bases.get(x, x) is a for x in e.ins) == 1
-                and not _slices(fused, [b for b, _ in parts if b is not a], a)
-            )
-            if not fits or a.aval.dtype != e.outs[0].aval.dtype:
+            others = [b for b, _ in parts if b is not a]
+            if a in given or a in placed or not _fits(fused, e, a, others):
                 continue
             _move(fused, a, View(e.outs[0], offset, a.aval.shape, whole.strides))
             placed.update((a, e.outs[0]))
+
+
+def _fits(fused: Fused, e: Equation, a: Atom, others: Sequence[Atom]) -> bool:
+    """Whether a part may be computed in place: by a loop nest, and beside the other parts."""
+    group = fused.group_of.get(a)
+    return (
+        group is not None and group.fusible and a in fused.stored
+        and a.aval.dtype == e.outs[0].aval.dtype
+        and sum(fused.bases.get(x, x) is a for x in e.ins) == 1
+        and not _slices(fused, others, a)
+    )
 
 
 def _slices(fused: Fused, others: Sequence[Atom], a: Atom) -> bool:
