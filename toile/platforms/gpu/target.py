@@ -34,7 +34,8 @@ class Target(lower.Target):
 
     plan = Plan
     # Copies with which updates begin stay behind the readers of what is copied: if that is donated,
-    # its readers come before the first write, and nothing is copied.
+    # its readers come before the first write, and nothing is copied. Kernels of other branches in a
+    # region would also keep the kernels after it from starting early.
     joins_first = False
     choose = staticmethod(attention.choose)
     # A row is the work of one thread block, unless there are too few rows to fill the device.
