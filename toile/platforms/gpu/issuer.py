@@ -66,7 +66,8 @@ def launches_of(region: Region) -> list[_Launch]:
     by_text: dict[Any, list[Any]] = {}
     for x in region.launches:
         by_text.setdefault((x.text, x.shared), []).append(x)
-    alone, small = [], {}
+    alone: list[Any] = []
+    small: dict[Any, list[Any]] = {}
     for (text, shared), same in by_text.items():
         rows = [(x, x.args) for x in same]
         if shared or not _is_small(same):
