@@ -3,6 +3,8 @@
     einsum("bijd,bjd->bid", x, y) = sum(x * y[:, None], 2)
     einsum("bi,bj->bij", x, y)    = x[:, :, None] * y[:, None]
 
+    einsum("bik,bkj->bij", x, y)  = x[:, :, :1] * y[:, :1] + x[:, :, 1:] * y[:, 1:]  (k < 2)
+
 Such a product reads each number once, or a few times from a cache: its time is that of reading
 memory. A library would need copies, or tables of addresses; a loop nest reads the operands in place
 and computes what is around it, too. On a CPU, products of bytes are fast. If a program converts
@@ -139,29 +141,30 @@ def _is_short(e: Equation, op: Any) -> bool:
     size, kinds = _sizes(e), _dtypes(e)
     if size is None or not kinds <= _IN_SHORT_SUMS or len(kinds) > 1 and kinds & _EXACT:
         return False
-    lhs, rhs, out = ([c for c in some if size[c] > 1] for some in (op.lhs, op.rhs, op.out))
-    p = _Short({c: n for c, n in size.items() if n > 1}, lhs, rhs, out)
-    if not 1 < p.terms <= SHORT or math.prod(size.values()) < LEAST:
-        return False
-    if not (p.rows and p.columns):
-        return p.are_vectors()
-    if max(p.count(p.rows), p.count(p.columns)) <= NARROW:
-        return p.terms <= (NARROW if "complex64" in kinds else SHORT)
-    if p.terms > NARROW:
-        return False
-    by_row = not kinds & _HALVES and (p.batch or "float64" not in kinds) and p.is_by_row()
-    return by_row or "complex64" not in kinds and p.is_by_point(kinds <= _WIDE_NUMBERS)
+    return math.prod(size.values()) >= LEAST and _Short(op, size).is_faster(kinds)
 
 
 class _Short:
     """A product with short sums: the labels of its axes that have several elements."""
 
-    def __init__(self, size: dict[str, int], lhs: list[str], rhs: list[str], out: list[str]):
-        self.size, self.lhs, self.rhs, self.out = size, lhs, rhs, out
-        self.batch = [c for c in out if c in lhs and c in rhs]
-        self.rows, self.columns = ([c for c in out if c in some and c not in self.batch]
-                                   for some in (lhs, rhs))
-        self.terms = self.count([c for c in size if c not in out])
+    def __init__(self, op: Any, size: dict[str, int]):
+        self.size = size
+        self.lhs, self.rhs, self.out = (
+            [c for c in some if size[c] > 1] for some in (op.lhs, op.rhs, op.out))
+        self.batch = [c for c in self.out if c in op.lhs and c in op.rhs]
+        self.rows, self.columns = ([c for c in self.out if c in some and c not in self.batch]
+                                   for some in (op.lhs, op.rhs))
+        self.terms = math.prod(n for c, n in size.items() if c not in op.out)
+
+    def is_faster(self, kinds: set[str]) -> bool:
+        """Whether a loop nest is faster, according to measurements."""
+        if not 1 < self.terms <= SHORT:
+            return False
+        if not (self.rows and self.columns):
+            return self.are_vectors()
+        if max(self.count(self.rows), self.count(self.columns)) <= NARROW:
+            return self.terms <= (NARROW if "complex64" in kinds else SHORT)
+        return self.terms <= NARROW and (self.is_by_row(kinds) or self.is_by_point(kinds))
 
     def count(self, labels: list[str]) -> int:
         return math.prod(self.size[c] for c in labels)
@@ -174,18 +177,22 @@ class _Short:
             return bool(self.batch)
         if matrix[-1] in free:
             return self.count(free) <= 2 * NARROW
-        return matrix[-1] in self.out or self.out[-1] in free
+        return matrix[-1] in self.batch or matrix[0] in self.batch
 
-    def is_by_row(self) -> bool:
+    def is_by_row(self, kinds: set[str]) -> bool:
         """Whether a few rows of the result are sums of a few rows of an operand."""
+        if kinds & _HALVES or "float64" in kinds and not self.batch:
+            return False
         few, many, whole = self.rows, self.columns, self.rhs
         if self.out[-1] in few:
             few, many, whole = many, few, self.lhs
         return (self.out == self.batch + few + many and self.out[-1] == whole[-1]
                 and self.count(few) <= NARROW and self.count(few) * self.terms <= 3 * NARROW)
 
-    def is_by_point(self, wide: bool) -> bool:
+    def is_by_point(self, kinds: set[str]) -> bool:
         """Whether there are many points, which one matrix or a few take to a few numbers each."""
+        if "complex64" in kinds:
+            return False
         own = self.lhs if self.out[-1] in self.rows else self.rhs
         inner = len(self.out)
         while inner and self.out[inner - 1] not in self.batch and self._is_narrow(inner - 1):
@@ -198,7 +205,7 @@ class _Short:
         if not self.batch:
             return True
         few = max(self.terms, self.count(results)) < NARROW
-        return wide and few and points[-1] in self.batch
+        return few and kinds <= _WIDE_NUMBERS and points[-1] in self.batch
 
     def _is_narrow(self, inner: int) -> bool:
         """Whether the axes of the result from `inner` on have a few rows and columns."""
