@@ -192,6 +192,17 @@ def test_a_chain_of_small_products():
 
 
 @pytest.mark.cpu
+@pytest.mark.parametrize("columns", [3, 4])
+def test_costly_functions_of_short_rows_stay_apart(columns):
+    """They would not be vectorized in the nest of the product."""
+    x, y = np.ones((100, 3, 3), "f4"), np.ones((100, 3, columns), "f4")
+    assert in_a_nest(lambda x, y: jnp.maximum(x @ y, 0), (x, y))
+    run = lambda x, y: jnp.tanh(x @ y * 0.5)
+    assert in_a_nest(run, (x, y)) == (columns == 4)
+    np.testing.assert_allclose(toile.jit(run)(x, y), np.tanh(x @ y * 0.5), rtol=1e-6)
+
+
+@pytest.mark.cpu
 def test_mixed_types_of_small_products():
     """Sums of products of bfloat16 have the precision of the result."""
     x = np.full((100, 3, 3), 1 + 2**-7, ml_dtypes.bfloat16)

@@ -60,11 +60,21 @@ def multiply_vectors(program: Program) -> Program:
 def multiply_small_matrices(program: Program) -> Program:
     """Replace products of many small matrices or vectors, as `vmap` makes them, on CPUs: calling a
     kernel for each of them takes longer than their arithmetic."""
-    program = _replaced(_in_order(program), lambda e: _is_short(e, e.op), _written_out)
+    costly = {tuple(sorted(a.aval.shape)) for e in program.equations if e.op.costly for a in e.outs}
+
+    def applies(e: Equation, op: Any = None) -> bool:
+        """Whether to write sums out. Costly functions of as many elements may join the nest, and
+        are not vectorized in rows of 2 or 3, above all in loops."""
+        shape = e.outs[0].aval.shape
+        row = next((n for n in reversed(shape) if n > 1), 0)
+        joined = tuple(sorted(shape)) in costly and row < NARROW
+        return not joined and _is_short(e, op or e.op)
+
+    program = _replaced(_in_order(program, applies), applies, _written_out)
     return _replaced(program, _is_small, _multiplied)
 
 
-def _in_order(program: Program) -> Program:
+def _in_order(program: Program, applies: Callable[[Equation, Any], bool]) -> Program:
     """Let products with short sums write results in the order that a transposition gives them."""
     if not any(e.op.kernel_family == "contraction" for e in program.equations):
         return program
@@ -77,7 +87,7 @@ def _in_order(program: Program) -> Program:
         moved: Any = e.op
         was: Any = made.op
         op, out = replace(was, out="".join(was.out[i] for i in moved.perm)), e.outs[0].aval
-        return [new.add(op, made.ins, e, out)] if _is_short(made, op) else None
+        return [new.add(op, made.ins, e, out)] if applies(made, op) else None
 
     found = rewrite(program, rule)
     return program if found is program else without_dead_code(found)
