@@ -9,7 +9,7 @@ import toile.numpy as jnp
 from tests.gpu import fibers, host_driver
 from tests.gpu.test_programs import program_of
 from toile import lax
-from toile.compiler.passes.products import multiply_small_vectors, multiply_vectors
+from toile.compiler.passes.products import multiply_small_matrices, multiply_vectors
 from toile.compiler.pipeline import optimize
 
 RANDOM = np.random.default_rng(0)
@@ -85,37 +85,130 @@ def test_complex_numbers_stay():
     assert multiply_vectors(program) is program
 
 
-SMALL = {  # products that a loop nest computes on a CPU, too, and whether it does
-    "bi,bj->bij": True,
-    "i,j->ij": True,
-    "bij,bj->bi": True,
-    "bj,bij->bi": True,
-    "bi,bi->b": True,
-    "abij,abj->abi": True,
-    "bi,bij->bj": False,  # sums over columns
-    "bij,bjk->bik": False,
-    "ij,j->i": False,
-}
+# Products, the extents of their axes, and the dtypes in which a loop nest computes them on a CPU.
+FLOATS, WIDE, REAL, ALL = (frozenset(some.split()) for some in (
+    "float32 float64", "float32 float64 int32", "float32 float64 int32 bfloat16 float16",
+    "float32 float64 int32 bfloat16 float16 complex64"))
+NONE = frozenset()
+SMALL = [
+    ("bi,bj->bij", "b70 i40 j7", FLOATS),
+    ("i,j->ij", "i40 j7", FLOATS),
+    *((f"{x},{y}->{out}", f"b50 i{i} j{j} k{k}", REAL if k > 4 else ALL)
+      for x in ("bik", "bki", "ikb") for y in ("bkj", "bjk") for out in ("bij", "bji")
+      for i, k, j in ((2, 2, 2), (3, 3, 3), (4, 4, 4), (4, 8, 3))),
+    ("ikb,kjb->ijb", "b50 i3 j4 k2", ALL),
+    ("abik,abkj->abij", "a5 b4 i3 j3 k3", ALL),
+    ("bikl,bklj->bij", "b50 i3 j3 k2 l2", ALL),
+    ("bik,bkj->bij", "b50 i5 j5 k3", NONE),
+    ("bik,bkj->bij", "b50 i3 j3 k9", NONE),
+    ("bik,bkj->bij", "b4 i2 j2 k2", NONE),  # loops with so few may run in registers
+    ("bik,bkj->bij", "b20 i3 j40 k3", WIDE | {"complex64"}),
+    ("bik,bkj->bij", "b20 i4 j40 k4", NONE),
+    ("bik,bkj->bij", "b20 i40 j3 k3", NONE),
+    ("bik,bjk->bij", "b20 i3 j40 k3", NONE),
+    ("ik,kj->ij", "i3 j200 k3", {"float32", "int32", "complex64"}),
+    ("ik,kj->ij", "i200 j3 k3", REAL),
+    ("ik,jk->ij", "i200 j3 k3", NONE),
+    ("ki,kj->ij", "i200 j3 k3", NONE),
+    ("bik,kj->bij", "b50 i3 j3 k3", REAL),
+    ("qbk,bkj->qbj", "b20 j2 k2 q30", WIDE),
+    ("qbk,bkj->qbj", "b20 j4 k4 q30", NONE),
+    ("bij,bj->bi", "b70 i40 j7", ALL),
+    ("bj,bij->bi", "b70 i40 j7", ALL),
+    ("bi,bi->b", "b70 i8", ALL),
+    ("bi,bi->b", "b70 i9", NONE),
+    ("kb,kb->b", "b70 k8", ALL),
+    ("abij,abj->abi", "a3 b70 i40 j7", ALL),
+    ("qbk,bk->qb", "b20 k3 q30", ALL),
+    ("qbk,bk->qb", "b20 k8 q30", FLOATS),
+    ("bi,bij->bj", "b70 i4 j40", ALL),
+    ("bi,bij->bj", "b70 i40 j7", NONE),  # long sums
+    ("bi,bij->bj", "b70 i8 j40", NONE),  # sums over columns
+    ("ij,j->i", "i70 j8", NONE),
+]
+
+
+def whole_numbers(spec, sizes, dtype):
+    """Small whole numbers for the operands of an einsum, and the result."""
+    rng = np.random.default_rng(0)
+    size = {part[0]: int(part[1:]) for part in sizes.split()}
+    kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    made = [rng.integers(-3, 4, [size[c] for c in part]) for part in spec.split("->")[0].split(",")]
+    if kind.kind == "c":
+        made = [x + 1j * x[::-1] for x in made]
+    return [x.astype(kind) for x in made], np.einsum(spec, *made)
+
+
+def in_a_nest(run, operands):
+    program = multiply_small_matrices(optimize(toile.make_jaxpr(run)(*operands).jaxpr))
+    return not products(program)
 
 
 @pytest.mark.cpu
-@pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
-@pytest.mark.parametrize("spec", SMALL)
-def test_small_products_on_a_cpu(spec, dtype):
-    rng = np.random.default_rng(0)
-    size = {"a": 3, "b": 70, "i": 40, "j": 7, "k": 5}
-    if spec in ("bi,bi->b", "ij,j->i"):
-        size["i"] = 8
-    operands = [(rng.normal(size=[size[c] for c in part]) * 9).astype(dtype)
-                for part in spec.split("->")[0].split(",")]
+@pytest.mark.parametrize("dtype", sorted(ALL))
+@pytest.mark.parametrize("spec, sizes, nests", SMALL)
+def test_small_products_on_a_cpu(spec, sizes, nests, dtype):
+    operands, want = whole_numbers(spec, sizes, dtype)
     with toile.experimental.enable_x64():
         run = lambda *xs: jnp.einsum(spec, *xs)
-        program = multiply_small_vectors(optimize(toile.make_jaxpr(run)(*operands).jaxpr))
-        stays = any(e.op.name == "dot_general" for e in program.equations)
-        assert stays != (SMALL[spec] and dtype != "int32")
+        assert in_a_nest(run, operands) == (dtype in nests)
         got = np.asarray(toile.jit(lambda *xs: run(*xs) + 1)(*operands))
-    want = np.einsum(spec, *(x.astype("f8") for x in operands)) + 1
-    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6 * np.abs(want).max())
+    assert got.dtype == operands[0].dtype
+    np.testing.assert_array_equal(got, (want + 1).astype(got.dtype))
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("i, k, j", [(2, 2, 2), (3, 3, 3), (4, 4, 4), (3, 3, 1), (1, 3, 3)])
+def test_derivatives_of_small_products(i, k, j):
+    """Tangents and cotangents of such products are such products."""
+    rng = np.random.default_rng(0)
+    x, dx, y, dy, ct = (rng.integers(-3, 4, shape).astype("f4") for shape in (
+        (90, i, k), (90, i, k), (90, k, j), (90, k, j), (90, i, j)))
+    product = toile.vmap(jnp.matmul)
+    forward = lambda x, y, dx, dy: toile.jvp(product, (x, y), (dx, dy))[1]
+    backward = lambda x, y, ct: toile.vjp(product, x, y)[1](ct)
+    assert in_a_nest(forward, (x, y, dx, dy)) and in_a_nest(backward, (x, y, ct))
+    np.testing.assert_array_equal(toile.jit(forward)(x, y, dx, dy), dx @ y + x @ dy)
+    for got, want in zip(toile.jit(backward)(x, y, ct), (ct @ y.swapaxes(1, 2),
+                                                         x.swapaxes(1, 2) @ ct), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.cpu
+def test_a_chain_of_small_products():
+    """Covariances R S S R^T of many Gaussians, and a product that is also a result."""
+    rng = np.random.default_rng(0)
+    r, s = (rng.integers(-3, 4, (150, 3, 3)).astype("f4") for _ in range(2))
+
+    def run(r, s):
+        m = r @ s
+        return m, m @ m.swapaxes(1, 2), m.transpose(2, 0, 1)
+
+    assert in_a_nest(run, (r, s))
+    m = r @ s
+    for got, want in zip(toile.jit(run)(r, s), (m, m @ m.swapaxes(1, 2), m.transpose(2, 0, 1)),
+                         strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("columns", [3, 4])
+def test_costly_functions_of_short_rows_stay_apart(columns):
+    """They would not be vectorized in the nest of the product."""
+    x, y = np.ones((100, 3, 3), "f4"), np.ones((100, 3, columns), "f4")
+    assert in_a_nest(lambda x, y: jnp.maximum(x @ y, 0), (x, y))
+    run = lambda x, y: jnp.tanh(x @ y * 0.5)
+    assert in_a_nest(run, (x, y)) == (columns == 4)
+    np.testing.assert_allclose(toile.jit(run)(x, y), np.tanh(x @ y * 0.5), rtol=1e-6)
+
+
+@pytest.mark.cpu
+def test_mixed_types_of_small_products():
+    """Sums of products of bfloat16 have the precision of the result."""
+    x = np.full((100, 3, 3), 1 + 2**-7, ml_dtypes.bfloat16)
+    run = einsum("bik,bkj->bij", "float32")
+    assert in_a_nest(run, (x, x))
+    np.testing.assert_array_equal(toile.jit(run)(x, x), np.full((100, 3, 3), 3 * (1 + 2**-7) ** 2))
 
 
 @pytest.mark.cpu

@@ -10,7 +10,7 @@ from toile.compiler.ir.groups import Limits
 from toile.compiler.ir.loop_nests import Loops
 from toile.compiler.ir.operands import Operand
 from toile.compiler.passes.patches import patch_sums
-from toile.compiler.passes.products import multiply_bytes, multiply_small_vectors
+from toile.compiler.passes.products import multiply_bytes, multiply_small_matrices
 from toile.compiler.passes.quantized_products import (
     decode,
     gather_stored,
@@ -38,7 +38,7 @@ class Target(lower.Target):
         self.threads, self.tests = threads, tests
 
     def last_pass(self, program: Program) -> Program:
-        program = multiply_small_vectors(decode(multiply_stored(gather_stored(program))))
+        program = multiply_small_matrices(decode(multiply_stored(gather_stored(program))))
         return patch_sums(multiply_bytes(program), self.can_fuse)
 
     def can_fuse(self, e: Equation) -> bool:
