@@ -28,7 +28,6 @@ from toile.engine.program import Atom, Equation, Program, without_dead_code
 from toile.primitives.contractions import DotGeneral
 from toile.primitives.elementwise import convert
 from toile.primitives.families import (
-    Transpose,
     add,
     broadcast_in_dim,
     mul,
@@ -81,7 +80,8 @@ def _in_order(program: Program, applies: Callable[[Equation, Any], bool]) -> Pro
     shared = {a for a, found in readers_of(program).items() if len(found) > 1} | {*program.outputs}
 
     def rule(new: Rewriter, e: Equation) -> Replacement:
-        made = new.producer(e.ins[0]) if isinstance(e.op, Transpose) else None
+        permutes = e.op.is_always_view and hasattr(e.op, "perm")
+        made = new.producer(e.ins[0]) if permutes else None
         if made is None or made.op.kernel_family != "contraction" or e.ins[0] in shared:
             return None
         moved: Any = e.op
