@@ -64,6 +64,8 @@ def multiply_small_matrices(program: Program) -> Program:
     def applies(e: Equation, op: Any = None) -> bool:
         """Whether to write sums out. Costly functions of as many elements may join the nest, and
         are not vectorized in rows of 2 or 3, above all in loops."""
+        if e.op.kernel_family != "contraction":
+            return False
         shape = e.outs[0].aval.shape
         row = next((n for n in reversed(shape) if n > 1), 0)
         joined = tuple(sorted(shape)) in costly and row < NARROW
