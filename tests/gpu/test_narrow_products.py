@@ -39,8 +39,8 @@ def numbers(shape, dtype, seed=0):
     return np.random.default_rng(seed).integers(-2, 3, shape).astype(dtype)
 
 
-def dot(name, dtype, result):
-    labels, left, right = DOTS[name]
+def dot(name, dtype, result, dots=DOTS):
+    labels, left, right = dots[name]
     operands, out = labels.split("->")
     x, y = numbers(left, dtype), numbers(right, dtype, 1)
     expected = np.einsum(labels, x.astype("f8"), y.astype("f8")).astype(result)

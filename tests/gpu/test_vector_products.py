@@ -2,15 +2,14 @@
 
 Numbers are small integers, which all dtypes hold and whose sums are exact."""
 
-import ml_dtypes
 import numpy as np
 import pytest
 
 import toile
 import toile.numpy as jnp
 from tests.gpu import fibers
-from tests.gpu.fake_libraries import FakePlan
 from tests.gpu.test_libraries_gpu import on_device
+from tests.gpu.test_narrow_products import DTYPES, dot, lowered, numbers
 from toile import lax
 from toile.compiler.compilation import compile_program
 from toile.compiler.ir.operands import Ref
@@ -26,7 +25,6 @@ from toile.primitives.contractions import DotGeneral
 from toile.targets.cuda import modules
 from toile.targets.cuda.cublas import Gemm, Matrix
 
-BFLOAT16 = ml_dtypes.bfloat16
 on_host = pytest.mark.skipif(not fibers.available(), reason="needs g++")
 
 # labels, shapes of both operands
@@ -42,26 +40,6 @@ DOTS = {
     "a long sum": ("ab,bc->ac", (1, 4100), (4100, 72)),
     "a wide strip": ("ab,bc->ac", (1, 130), (130, 8200)),
 }
-DTYPES = [("f4", "f4"), (BFLOAT16, BFLOAT16), ("f2", "f2"), (BFLOAT16, "f4")]
-
-
-def numbers(shape, dtype, seed=0):
-    return np.random.default_rng(seed).integers(-1, 2, shape).astype(dtype)
-
-
-def dot(name, dtype, result):
-    labels, left, right = DOTS[name]
-    operands, out = labels.split("->")
-    x, y = numbers(left, dtype), numbers(right, dtype, 1)
-    expected = np.einsum(labels, x.astype("f8"), y.astype("f8")).astype(result)
-    return DotGeneral(*operands.split(","), out, np.dtype(result)), x, y, expected
-
-
-def lowered(op, x, y, out):
-    plan = FakePlan()
-    assert contractions.by_library(op, [plan.operand(a) for a in (x, y)], [plan.operand(out)], plan)
-    return plan
-
 
 @on_host
 @pytest.mark.parametrize(("dtype", "result"), DTYPES, ids=str)
@@ -70,7 +48,7 @@ def test_products(name, dtype, result, monkeypatch):
     monkeypatch.setattr(gpu_vectors, "FEWEST_BYTES", 0)
     monkeypatch.setattr(gpu_tiles, "lower_few", lambda *_: False)
     monkeypatch.setattr(gpu_narrow, "launch", lambda *_: None)
-    op, x, y, expected = dot(name, dtype, result)
+    op, x, y, expected = dot(name, dtype, result, DOTS)
     out = np.full(expected.shape, 77, result)
     plan = lowered(op, x, y, out)
     (step,) = plan.steps
@@ -192,7 +170,7 @@ def test_products_on_a_gpu(name, dtype, result, monkeypatch):
     monkeypatch.setattr(gpu_vectors, "FEWEST_BYTES", 0)
     monkeypatch.setattr(gpu_tiles, "lower_few", lambda *_: False)
     monkeypatch.setattr(gpu_narrow, "launch", lambda *_: None)
-    op, x, y, expected = dot(name, dtype, result)
+    op, x, y, expected = dot(name, dtype, result, DOTS)
     found, plan = on_device(contractions.by_library, op, [x, y], np.zeros_like(expected))
     np.testing.assert_array_equal(found, expected)
     assert [s.note.split()[0] for s in plan.steps] == ["vector"]

@@ -31,7 +31,7 @@ from toile.primitives.families import BroadcastInDim
 from toile.primitives.shapes import Iota, Pad, Slice
 
 MOST_PARTS = 4
-MOST_SMALL_PARTS = 16  # of a small array, which one kernel copies instead of one for each part
+MOST_SMALL_PARTS = 16  # parts of a small array that a single kernel copies
 SMALL = 1 << 18  # elements
 ADJACENT = 8  # elements that a kernel should write next to each other
 MOST_READERS = 4
@@ -110,7 +110,8 @@ def _is_sliced_for_nests(
     e: Equation, readers: dict[Atom, list[Equation]], outputs: set[Atom],
     can_fuse: Callable[[Equation], bool],
 ) -> bool:
-    """Whether only loop nests read a padded array, through slices that can be padded instead."""
+    """Whether a padded array is read only by loop nests, and only through slices that can be padded
+    instead of it."""
     slices = readers.get(e.outs[0], [])
     return 0 < len(slices) <= MOST_TAPS and all(
         s.op.views_part and s.outs[0] not in outputs and before_padding(e, s.op) is not None

@@ -41,14 +41,14 @@ FEW = 4  # vectors: libraries have tiles for more of them, and leave most of a t
 MANY_TERMS = 64  # of each of their sums
 LITTLE = 1 << 23  # terms of all sums
 LEAST = 257  # multiplications; loops with fewer may run in registers
-SHORT = 8  # terms of a sum that a nest on a CPU writes out
+SHORT = 8  # most terms of a sum that is written out as additions
 NARROW = 4  # rows, or columns, of a matrix; nests on CPUs compute many products of such matrices
 NUMBERS = frozenset(("float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "uint8",
                      "uint16", "uint32"))  # fmt: skip
 _WIDE_NUMBERS = frozenset(("float32", "float64", "int32", "uint32"))
 _HALVES = frozenset(("float16", "bfloat16"))
-_EXACT = frozenset(("int32", "uint32", "complex64"))  # not mixed with other types
-_IN_SHORT_SUMS = _WIDE_NUMBERS | _HALVES | _EXACT
+_UNMIXED = frozenset(("int32", "uint32", "complex64"))  # types that are not mixed with others
+_IN_SHORT_SUMS = _WIDE_NUMBERS | _HALVES | _UNMIXED
 
 
 def multiply_vectors(program: Program) -> Program:
@@ -151,7 +151,7 @@ def _is_short(e: Equation, op: Any) -> bool:
     """Whether the sums of a product have a few terms, and a loop nest on a CPU computes them faster
     than a kernel for matrices does. The result of `op` may have another order than that of `e`."""
     size, kinds = _sizes(e), _dtypes(e)
-    if size is None or not kinds <= _IN_SHORT_SUMS or len(kinds) > 1 and kinds & _EXACT:
+    if size is None or not kinds <= _IN_SHORT_SUMS or len(kinds) > 1 and kinds & _UNMIXED:
         return False
     return math.prod(size.values()) >= LEAST and _Short(op, size).is_faster(kinds)
 

@@ -1,4 +1,4 @@
-"""Residuals of scans that the loop that reads them computes again.
+"""Computes some residuals of scans again, in the loop that reads them, instead of storing them.
 
     forward:   stack t_i = tanh(a_i)  and  s_i = 1 - t_i^2
     backward:  reads t_i and s_i                                  now computes s_i from t_i
@@ -91,7 +91,7 @@ class Residuals:
 
 
 def _read_outside(loop: Any) -> set[Atom]:
-    """What equations that were moved out of a loop read."""
+    """The operands of the equations that were moved out of a loop."""
     return {a for e in (*loop.before, *loop.after) for a in e.ins}
 
 
@@ -115,5 +115,6 @@ def _recipe(y: Var, made: dict[Atom, Equation], sources: dict[Atom, Source]) -> 
 
 
 def _moves_less(y: Var, recipe: Recipe) -> bool:
-    """Whether reading the sources of a slice moves at most what storing and reading it does."""
+    """Whether reading the sources of a slice moves at most as many bytes as storing and reading the
+    slice."""
     return sum(v.aval.nbytes for v in recipe.sources) <= 2 * y.aval.nbytes

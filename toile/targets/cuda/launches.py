@@ -35,7 +35,7 @@ class Launch:
     note: str = field(default="", compare=False)  # what `explain` calls it
     reads: frozenset[Any] | None = field(default=None, compare=False)  # buffers, if known
     nbytes: int = field(default=0, compare=False)  # bytes that it must move, if known
-    # What it reads before the kernels before it have finished (see `text.READY`).
+    # Memory that it reads before earlier kernels have finished (see `text.READY`).
     early: Ref | None = field(default=None, compare=False)
     origin: Any = field(default=None, compare=False, repr=False)  # the group that it computes
 

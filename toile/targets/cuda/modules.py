@@ -107,8 +107,8 @@ class Kernel(NamedTuple):
 
 
 def combined(texts: Sequence[str]) -> str:
-    """A text that does the work of several with equally many threads: the first argument of a
-    launch is the number of its text."""
+    """One text for the work of several texts, whose blocks have equally many threads. The first
+    argument of a launch is the number of its text."""
     parts = []
     for i, text in enumerate(texts):
         names = sorted({*_DEFINED.findall(text)} - {"THREADS"})
