@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 import toile
+from tests.gpu.fake_libraries import FakePlan
 from tests.gpu.test_contractions import PATTERNS, VIEWS
 from tests.gpu.test_convolution import CASES, arrays, operations, reversed_as_a_view
-from toile.compiler.ir.operands import Operand, Ref, Scratch
-from toile.compiler.ir.views import row_major
+from toile.compiler.ir.operands import Operand, Ref
 from toile.kernels.attention import gpu_calls as attention
 from toile.kernels.contraction import gpu as contractions
 from toile.kernels.convolution import gpu as convolution
@@ -36,36 +36,16 @@ class Held:
         self.low = low
 
 
-class DevicePlan:
+class DevicePlan(FakePlan):
     """Steps on the current device; `run` issues them as a graph, twice."""
 
-    without_libraries = False
-
     def __init__(self):
+        super().__init__()
         self.device = toile.devices("gpu")[0]
-        self.steps, self.room = [], {}
-
-    def scratch(self, nbytes):
-        return Ref(Scratch(max(nbytes, 1)))
-
-    def stage(self, *launches):
-        self.steps += launches
-
-    def call(self, call):
-        self.steps.append(call)
-
-    def contiguous(self, x):
-        if x.contiguous:
-            return x
-        out = Operand(self.scratch(x.size * x.dtype.itemsize), x.shape, row_major(x.shape), x.dtype)
-        self.copy(out, x)
-        return out
+        self.room = {}
 
     def copy(self, out, x):
         copies.copy(out, x, self)
-
-    def before_loops(self, x, key, make):
-        return None
 
     def operand(self, array):
         held = Held(array)
