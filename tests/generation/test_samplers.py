@@ -5,8 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import toile
 import toile.numpy as jnp
-from toile import generation, jit, nn
+from toile import generation, jit, nn, random
+from toile.generation import samplers
 
 SIZE, ROWS, LENGTH = 9, 3, 6
 LOGITS = st.lists(
@@ -141,3 +143,16 @@ def test_ties_are_kept():
     for sampler in (generation.top_k(2), generation.top_p(0.5)):
         assert np.isfinite(run(sampler, logits, NONE[:1])).all()
     assert np.isclose(nn.softmax(logits).sum(), 1)
+
+
+@pytest.mark.parametrize("sampler", [
+    generation.greedy(), generation.chain(generation.top_k(3), generation.greedy()),
+    generation.chain(generation.min_p(0.1), generation.chain(generation.greedy())),
+])
+def test_greedy_draws_compare_once(sampler):
+    """NaN is the largest, and the first of equal logits is drawn, as by the sampler itself."""
+    logits = jnp.array([[1.0, 3.0, 3.0, 2.0], [0.0, jnp.nan, 5.0, jnp.nan], [-jnp.inf] * 4])
+    tokens, keys = jnp.zeros((3, 2), jnp.int32), random.split(random.key(0), 3)
+    drawn = lambda x: samplers.draw(sampler, keys, x, tokens)
+    assert drawn(logits).tolist() == sampler(logits, tokens).argmax(-1).tolist()
+    assert str(toile.make_jaxpr(drawn)(logits)).count("= argmax") == 1

@@ -311,8 +311,17 @@ def is_greedy(sampler: Sampler) -> bool:
 def draw(sampler: Sampler, keys: Array, logits: Array, tokens: Array) -> Array:
     """Draw one token for each row, with a key for each row."""
     if is_greedy(sampler):
-        return sampler(logits, tokens).argmax(axis=-1).astype(jnp.int32)
+        return _compared(sampler, logits, tokens).argmax(axis=-1).astype(jnp.int32)
     return drawn(keys, sampler(logits, tokens))
+
+
+def _compared(sampler: Sampler, logits: Array, tokens: Array) -> Array:
+    """Return the logits of which a greedy sampler keeps the largest."""
+    while isinstance(sampler, _Chain):
+        *earlier, sampler = sampler.samplers
+        for function in earlier:
+            logits = function(logits, tokens)
+    return logits
 
 
 def drawn(keys: Array, logits: Array) -> Array:

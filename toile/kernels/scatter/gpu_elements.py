@@ -10,8 +10,9 @@ to the result.
 
 If there are many updates, one kernel first finds the range of their exponents. If it is small
 enough, each element has several integers for its sum, one for each range of exponents (`DIGITS`).
-Every update is added to one of them, so that the exponents of single elements are not needed. If
-the integers do not fit in a cache, the updates are first sorted roughly by place.
+Every update is added to one of them, so that the exponents of single elements are not needed. Most
+updates belong to the first range, whose integers are side by side. If these do not fit in a cache,
+the updates are first sorted roughly by place.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ SUM_BITS = 62  # of the magnitude of a sum
 MANTISSA = 24  # bits of a float32
 # If updates are many, an element has two integers if their exponents cover this range, else DIGITS.
 DIGITS, RANGE = 3, 32
-NEAR = 48 << 20  # bytes of integers that an L2 cache may hold; less if it also holds other batches
+NEAR = 24 << 20  # bytes of integers of one range that an L2 cache may hold besides what is read
 MOST_BLOCKS = 1024  # of a kernel whose threads process several units each
 
 
@@ -133,8 +134,7 @@ def _batches(p: Problem) -> int:
 def _is_scattered(p: Problem) -> bool:
     """Whether updates that are processed together have places that are too far apart for a cache,
     and are cheap to move: single numbers of 4 bytes."""
-    batches = _batches(p)
-    near = 8 * DIGITS * p.places // batches <= (NEAR if batches == 1 else NEAR // 2)
+    near = 8 * p.places // _batches(p) <= NEAR
     return not near and p.dtype.name == "float32" and _elements(p) == 1
 
 
@@ -201,9 +201,10 @@ def _stage_result(p: Problem, digits: int, own: tuple[Any, ...], plan: Planner) 
 # subnormal ones; in units of 2^-digits they are below 2^power, which is at least 2^31: the largest
 # one is exact.
 #
-# With `digits` integers for each element, the first one is for the largest exponents. The bounds
-# are those of all updates but zeros: the largest exponent, and how far the smallest is from
-# INFINITE. Nothing is rounded: the mantissa, shifted by less than `spacing` bits, is added.
+# With `digits` integers for each element, the first one is for the largest exponents; those of all
+# elements for one range of exponents are side by side. The bounds are those of all updates but
+# zeros: the largest exponent, and how far the smallest is from INFINITE. Nothing is rounded: the
+# mantissa, shifted by less than `spacing` bits, is added.
 _HEAD = """\
 const u32 INFINITE = 256, LEAST = 2;  // subnormal numbers have the unit of exponent LEAST
 __device__ inline u32 larger(u32 a, u32 b) { return a < b ? b : a; }
@@ -212,10 +213,10 @@ __device__ inline double two_to(int n) { return __longlong_as_double((i64)(1023 
 __device__ inline bool close(const u32* bounds, int most) {
   return bounds[0] < INFINITE && (int)(bounds[0] + bounds[1]) - (int)INFINITE < most;
 }
-__device__ inline void add_digits(u64* sums, u32 bits, int below, int spacing) {
+__device__ inline void add_digits(u64* sums, Word next, u32 bits, int below, int spacing) {
   const u32 field = bits >> 23 & 255;
   const i64 mantissa = (bits & 0x7FFFFF) | (field ? 0x800000 : 0);
-  while (below >= spacing) { ++sums; below -= spacing; }
+  while (below >= spacing) { sums += next; below -= spacing; }
   atomicAdd(sums, (u64)((bits >> 31 ? -mantissa : mantissa) << (spacing - 1 - below)));
 }
 """
@@ -225,7 +226,7 @@ _ANY_EXPONENT = "atomicMax(exponents + at + k, mine);"
 _DIGITS = """\
 if (!bits) continue;
     const int below = (int)(bounds[0] - larger(mine, LEAST));
-    if (are_close) add_digits(sums + (at + k) * MANY, bits, below, spacing);
+    if (are_close) add_digits(sums + at + k, elements, bits, below, spacing);
     else """
 _SUMS = """\
 const u32 e = exponents[at + k];
@@ -246,7 +247,7 @@ if (!bits) continue;
 }
 
 
-def _begin(r: Reader, digits: int) -> str:
+def _begin(r: Reader, key: Key, digits: int) -> str:
     """Statements that name the arguments."""
     exponents, sums, power, bounds, spacing, _ = r.own
     return f"""\
@@ -255,6 +256,7 @@ def _begin(r: Reader, digits: int) -> str:
   u64* sums = (u64*){sums};
   u32* bounds = (u32*){bounds};
   const int power = (int){power}, spacing = (int){spacing}, MANY = {digits};
+  const Word elements = (Word){r.places} * width * {key.unit // key.dtype.itemsize};
 """
 
 
@@ -292,7 +294,7 @@ def _updates_text(key: Key, digits: int) -> str:
     r = Reader(key, 6)
     are_close = "const bool are_close = close(bounds, spacing * MANY);" * (digits > 1)
     return kernel_text(f"""\
-{_begin(r, digits)}\
+{_begin(r, key, digits)}\
   {are_close}
   Index c = block * {THREADS}u + threadIdx.x;
   if (c < count * width) do {{
@@ -318,7 +320,7 @@ def _loop_text(key: Key, digits: int) -> str:
     atomicMax(bounds + threadIdx.x, found[threadIdx.x]);
 """
     return kernel_text(f"""\
-{_begin(r, digits)}{before}\
+{_begin(r, key, digits)}{before}\
   for (u64 n = (u64)block * {THREADS}u + threadIdx.x; n < (u64)count * width; n += {r.own[5]}) {{
   Index c = (Index)n;
   {_unit(r, key)}\
@@ -342,10 +344,11 @@ def _result_text(dtype: Any, unit: int, place: int, columns: int, digits: int) -
     several = f"""\
   double much[{lanes}] = {{}};
   const bool are_close = close(bounds, spacing * {digits});
+  const Word elements = (Word)(u32){units} * {lanes};
   if (are_close) {{
   {each}
     for (int j = {digits} - 1; j >= 0; --j)
-      if (const i64 sum = (i64)sums[(at + k) * {digits} + j]) {{
+      if (const i64 sum = (i64)sums[at + k + j * elements]) {{
         much[k] += (double)sum * two_to((int)bounds[0] - 150 - spacing * (j + 1));
         any = e[k] = 1;
       }}

@@ -46,15 +46,16 @@ _BOUNDS = """
 """
 
 # A kernel may be started early, before those end whose results it reads or whose memory it
-# overwrites (see `GraphOrder`). It lets the next kernel start, and then waits for these itself,
-# unless its text does (see `text.READY`).
+# overwrites (see `GraphOrder`). It waits for these itself, unless its text does (see `text.READY`),
+# and lets the next kernel start only then: if every kernel of a chain let the next one start at
+# once, the waiting blocks of many kernels would take the multiprocessors of the one that runs.
 _START = """
 __device__ inline void start() {
 #if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;");
 #ifndef READY
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
+  asm volatile("griddepcontrol.launch_dependents;");
 #endif
 }
 """
