@@ -23,6 +23,7 @@ CASES = {
     "four queries": (2, 4, 70, 6, 3, 64, (1, 1)),
     "more rows than a block serves": (1, 3, 50, 12, 2, 64, (1, 12)),
     "parts": (1, 1, 1100, 4, 2, 64, (1, 1)),
+    "parts of groups": (1, 2, 1100, 8, 2, 64, (1, 1)),
     "parts without a table": (1, 2, 1500, 2, 1, 128, None),
     "short rows": (3, 1, 5, 2, 2, 32, (3, 1)),
     "long vectors": (1, 1, 90, 8, 1, 256, None),
@@ -102,9 +103,10 @@ def test_views_are_read_in_place():
 
 
 @on_host
-def test_hidden_keys_are_not_read():
+@pytest.mark.parametrize("name", ["groups of heads", "parts"])
+def test_hidden_keys_have_no_effect(name):
     """What is stored where no key is seen does not matter: not even NaN."""
-    q, k, v, table = given("groups of heads", "f2", "f2")
+    q, k, v, table = given(name, "f2", "f2")
     hidden = (table <= few.LOW["float16"])[:, 0, 0]
     wanted, _ = expected(q, k, v, table, 0.125)
     k[hidden], v[hidden] = np.nan, np.nan
@@ -154,7 +156,7 @@ def test_texts_compile(depth):
     """They fit into the shared memory of a block."""
     for each in (1, 2, 3, 4, 8):
         for table, parts in (("", False), ("float32", True)):
-            form = few._Form("bfloat16", table, depth, few._rows(each, depth), True, parts)
+            form = few._Form("bfloat16", table, depth, few._rows(each, depth), True, parts, parts)
             for text in (few._text(form), few._sum_text(form)):
                 assert nvrtc.problem(Kernel(text).source) == ""
 

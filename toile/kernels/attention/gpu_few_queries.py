@@ -1,10 +1,10 @@
 """Attention of a few queries to many keys, as in decoding with a cache, in one kernel.
 
 The time is that of reading keys and values once. A block serves the queries of all heads that share
-a head of keys. It computes the logits of up to 512 keys, then their weights, and then the weighted
-sums of values, which are scaled down if later keys have larger logits. Some neighboring lanes hold
-one key or value. Keys that no query sees are not read. Of long caches, several blocks read parts,
-and a second kernel adds their sums.
+a head of keys. A group of lanes holds a few keys and their values, computes their logits, and adds
+the values to its weighted sums, which are scaled down if later keys have larger logits. In the end,
+the sums of all groups are added. Of long caches, keys that no query sees are not read; several
+blocks read parts, and a second kernel adds their sums.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from toile.targets.cuda.scalars import HELPERS
 from toile.targets.cuda.text import Words, divisor, kernel_text
 
 MOST_QUERIES = 4  # positions; cuDNN has tiles for more
-MOST_ROWS = 4  # queries of all heads that a block serves: a power of two
+MOST_ROWS = 4  # queries of all heads that a block serves
 MOST_SUMS = 512  # numbers of a block's result: each warp holds as many in shared memory
 VECTOR = 16  # bytes that a lane holds of a key
 THREADS = 512
-LONG = 512  # keys whose logits a block holds, and keys of a part
+LONG = 512  # keys of a part; fewer are read before it is known which are seen
 BUSY = 128  # blocks that keep a large GPU busy
 READS = 4  # keys that a lane reads before it uses them
 # Addends of logits that give a key no weight; a query that sees no key has no such addends.
@@ -44,6 +44,7 @@ class _Form(NamedTuple):
     rows: int  # queries that a block serves
     sums: bool
     parts: bool  # rows of keys are divided among blocks
+    long: bool  # keys and values are read only after it is known whether a query sees them
 
     @property
     def numbers(self) -> int:
@@ -84,13 +85,16 @@ def lower(q: Operand, k: Operand, v: Operand, table: Operand | None, out: Operan
     keys, shared = k.shape[1], k.shape[2]
     each = heads // shared * t  # queries that share keys
     rows = _rows(each, depth)
+    while keys <= LONG and rows > 1 and (
+            batch * shared * blocks_of(each, rows // 2) <= BUSY // 2):
+        rows //= 2  # more blocks, which read the same keys
     tiles = blocks_of(each, rows)
     blocks = batch * shared * tiles
     parts = max(1, min(blocks_of(keys, LONG), BUSY // blocks)) if blocks < BUSY else 1
     share = blocks_of(blocks_of(keys, parts), 32) * 32
     parts = blocks_of(keys, share)
     form = _Form(q.dtype.name, "" if table is None else table.dtype.name, depth, rows,
-                 stats is not None, parts > 1)
+                 stats is not None, parts > 1, keys > LONG)
     target = plan.scratch(4 * blocks * parts * rows * (depth + 2)) if parts > 1 else out.ref
     counts = (keys, t, each, heads // shared, share, _bits(scale))
     places = (target, out.ref, (stats or out).ref)
@@ -202,22 +206,24 @@ def _text(form: _Form) -> str:
     step = READS * groups  # keys that a block reads at once
     padded = 1 << (rows - 1).bit_length()
     left = padded * numbers * lanes // 32  # sums of a thread after those of its warp are added
+    count = padded * READS  # logits of a group of lanes, ordered by query
+    held, copies = max(1, count // lanes), max(1, lanes // count)  # by a lane; lanes with the same
+    same = READS // held * copies  # lanes with logits of the same query
     stored = _stored(form, o_steps, s_steps)
     if form.parts:
         stored = f"""\
       float* to = {parts_at} + ((Word)block * {rows} + r) * {depth + 2};
       to[2 + d] = sum;
-      if (d == 0) {{ to[0] = tops[r]; to[1] = totals[r]; }}
+      if (d == 0) {{ to[0] = top; to[1] = total; }}
 """
     addend = "0.0f"
     if form.table:
-        addend = (f"addend({table}[(Word)batch * {t_steps[0]} + (Word)head * {t_steps[1]} + "
-                  f"(Word)position * {t_steps[2]} + (Word)(start + i) * {t_steps[3]}])")
+        addend = (f"addend({table}[(Word)batch * {t_steps[0]} + (Word)heads[r] * {t_steps[1]} + "
+                  f"(Word)positions[r] * {t_steps[2]} + (Word)i * {t_steps[3]}])")
+    largest = _each_bit(copies, same // 2, "{ const float other = __shfl_xor_sync(~0u, high, BIT); "
+                        "high = other > high ? other : high; }")
     return kernel_text(f"""\
-  __shared__ float tops[{rows}], totals[{rows}], factors[{rows}];
-  __shared__ float room[{max(rows * (LONG + depth), warps * rows * depth)}];
-  __shared__ bool seen[{LONG}];
-  float *logits = room, *queries = room + {rows * LONG}, *held = room;
+  __shared__ float held[{warps}][{rows * depth}], tops[{warps}][{rows}], totals[{warps}][{rows}];
   Index tile = block;
   {f"const Index tiles = cut(tile, {parts}); const u32 part = tile; tile = tiles;" if form.parts
    else "const u32 part = 0;"}
@@ -235,152 +241,183 @@ def _text(form: _Form) -> str:
   k += lane * {numbers};
   v += lane * {numbers};
 {_ROWS.format(rows=rows, t=t)}\
-  for (u32 e = threadIdx.x; e < {rows * depth}; e += {THREADS}) {{
-    u32 position, head;
-    place(e / {depth}, position, head);
-    queries[e] = widened({q}[(Word)batch * {q_steps[0]} + (Word)position * {q_steps[1]}
-      + (Word)head * {q_steps[2]} + e % {depth}]);
+  u32 positions[{rows}], heads[{rows}];
+  Vector mine[{rows}];
+#pragma unroll
+  for (u32 r = 0; r < {rows}; ++r) {{
+    place(r, positions[r], heads[r]);
+    mine[r] = *(const Vector*)({q} + (Word)batch * {q_steps[0]} + (Word)positions[r] * {q_steps[1]}
+      + (Word)heads[r] * {q_steps[2]} + lane * {numbers});
   }}
-  if (threadIdx.x < {rows}) {{
-    tops[threadIdx.x] = NEVER;
-    totals[threadIdx.x] = 0.0f;
-  }}
-  float sums[{padded * numbers}] = {{}};
-  for (u32 start = first; start < last; start += {LONG}) {{
-    const u32 count = last - start < {LONG} ? last - start : {LONG};
-    for (u32 i = threadIdx.x; i < count; i += {THREADS}) {{
-      bool any = false;
+  float addends[{count}];
+#pragma unroll
+  for (u32 n = 0; n < {count}; ++n) addends[n] = LOW;
+  auto fetch = [&](u32 start) {{
+#pragma unroll
+    for (u32 u = 0; u < {READS}; ++u) {{
+      const u32 i = start + u * {groups} + slot;
+#pragma unroll
+      for (u32 r = 0; r < {rows}; ++r) addends[r * {READS} + u] = i < last ? {addend} : LOW;
+    }}
+  }};
+  float top = NEVER, total = 0.0f, sums[{padded * numbers}] = {{}};
+  fetch(first);
+  for (u32 start = first; start < last; start += {step}) {{
+    Vector a[{READS}], b[{READS}];
+    bool seen[{READS}];
+#pragma unroll
+    for (u32 u = 0; u < {READS}; ++u) {{
+      const u32 i = start + u * {groups} + slot;
+      a[u] = b[u] = Vector{{}};
+      seen[u] = false;
+#pragma unroll
+      for (u32 r = 0; r < {rows}; ++r) seen[u] |= !(addends[r * {READS} + u] <= LOW);
+      if ({"seen[u]" if form.long else "i < last"}) {{
+        a[u] = *(const Vector*)(k + (Word)i * {k_steps[1]});
+        b[u] = *(const Vector*)(v + (Word)i * {v_steps[1]});
+      }}
+    }}
+    float dots[{count}] = {{}};
+#pragma unroll
+    for (u32 u = 0; u < {READS}; ++u) {{
+#pragma unroll
+      for (u32 n = 0; n < {numbers}; ++n) {{
+        if (!seen[u]) b[u].e[n] = 0;
+        const float x = widened(a[u].e[n]);
+#pragma unroll
+        for (u32 r = 0; r < {rows}; ++r)
+          dots[r * {READS} + u] = fmaf(widened(mine[r].e[n]), x, dots[r * {READS} + u]);
+      }}
+    }}
+    {_kept("addends", count, lanes // 2)}
+    {_added("dots", count, lanes // 2, 1)}
+    float high = top;
+#pragma unroll
+    for (u32 n = 0; n < {held}; ++n) {{
+      dots[n] = addends[n] <= LOW ? NEVER : fmaf(dots[n], scale, addends[n]);
+      high = dots[n] > high ? dots[n] : high;
+    }}
+    if (start + {step} < last) fetch(start + {step});
+    {largest}
+    const float kept = factor(top, high);
+    total *= kept;
+    top = high;
+#pragma unroll
+    for (u32 n = 0; n < {held}; ++n) {{
+      dots[n] = dots[n] == NEVER ? 0.0f : quick_exp(dots[n] - top);
+      total += dots[n];
+    }}
+    {_gathered("dots", held, copies, lanes // 2)}
+    if (start != first) {{
 #pragma unroll
       for (u32 r = 0; r < {rows}; ++r) {{
-        u32 position, head;
-        place(r, position, head);
-        const float x = {addend};
-        const bool is_seen = x > LOW;
-        logits[r * {LONG} + i] = is_seen ? x : NEVER;
-        any |= is_seen;
-      }}
-      seen[i] = any;
-    }}
-    __syncthreads();
-    auto fetch = [&](Vector* to, const Number* from, Word by, u32 base) {{
+        const float all = __shfl_sync(~0u, kept, threadIdx.x % 32 / {lanes} * {lanes} + r * {same});
 #pragma unroll
-      for (u32 u = 0; u < {READS}; ++u) {{
-        const u32 i = base + u * {groups} + slot;
-        to[u] = Vector{{}};
-        if (i < count && seen[i]) to[u] = *(const Vector*)(from + (Word)(start + i) * by);
-      }}
-    }};
-    Vector a[{READS}];
-    {{
-      float mine[{rows}][{numbers}];
-#pragma unroll
-      for (u32 r = 0; r < {rows}; ++r)
-#pragma unroll
-        for (u32 i = 0; i < {numbers}; ++i)
-          mine[r][i] = queries[r * {depth} + lane * {numbers} + i];
-      for (u32 base = 0; base < count; base += {step}) {{
-        fetch(a, k, {k_steps[1]}, base);
-#pragma unroll
-        for (u32 u = 0; u < {READS}; ++u) {{
-          const u32 i = base + u * {groups} + slot;
-          float dots[{padded}] = {{}};
-#pragma unroll
-          for (u32 n = 0; n < {numbers}; ++n) {{
-            const float x = widened(a[u].e[n]);
-#pragma unroll
-            for (u32 r = 0; r < {rows}; ++r) dots[r] = fmaf(mine[r][n], x, dots[r]);
-          }}
-          {_added("dots", padded, lanes // 2, 1)}
-          const u32 r = lane / {lanes // padded};
-          float* logit = logits + r * {LONG} + i;
-          if (lane % {lanes // padded} == 0 && r < {rows} && i < count && *logit != NEVER)
-            *logit = fmaf(dots[0], scale, *logit);
-        }}
+        for (u32 n = 0; n < {numbers}; ++n) sums[r * {numbers} + n] *= all;
       }}
     }}
-    fetch(a, v, {v_steps[1]}, 0);
-    __syncthreads();
-    for (u32 r = threadIdx.x / 32; r < {rows}; r += {warps}) {{
-      float *row = logits + r * {LONG}, top = tops[r], total = 0.0f;
-      for (u32 i = threadIdx.x % 32; i < count; i += 32) top = row[i] > top ? row[i] : top;
 #pragma unroll
-      for (u32 d = 16; d; d /= 2) {{
-        const float other = __shfl_xor_sync(~0u, top, d);
-        top = other > top ? other : top;
+    for (u32 u = 0; u < {READS}; ++u)
+#pragma unroll
+      for (u32 n = 0; n < {numbers}; ++n) {{
+        const float x = widened(b[u].e[n]);
+#pragma unroll
+        for (u32 r = 0; r < {rows}; ++r)
+          sums[r * {numbers} + n] = fmaf(dots[r * {READS} + u], x, sums[r * {numbers} + n]);
       }}
-      for (u32 i = threadIdx.x % 32; i < count; i += 32) {{
-        const float weight = row[i] == NEVER ? 0.0f : quick_exp(row[i] - top);
-        row[i] = weight;
-        total += weight;
-      }}
+  }}
+  float high = top;
+  {_each_bit(lanes, 16, "{ const float other = __shfl_xor_sync(~0u, high, BIT); "
+             "high = other > high ? other : high; }")}
+  const float kept = factor(top, high);
+  total *= kept;
+  {_each_bit(copies, same // 2, "total += __shfl_xor_sync(~0u, total, BIT);")}
+  {_each_bit(lanes, 16, "total += __shfl_xor_sync(~0u, total, BIT);")}
 #pragma unroll
-      for (u32 d = 16; d; d /= 2) total += __shfl_xor_sync(~0u, total, d);
-      if (threadIdx.x % 32 == 0) {{
-        const float kept = factor(tops[r], top);
-        factors[r] = kept;
-        totals[r] = fmaf(totals[r], kept, total);
-        tops[r] = top;
-      }}
-    }}
-    __syncthreads();
+  for (u32 r = 0; r < {rows}; ++r) {{
+    const float all = __shfl_sync(~0u, kept, threadIdx.x % 32 / {lanes} * {lanes} + r * {same});
 #pragma unroll
-    for (u32 r = 0; r < {rows}; ++r)
-#pragma unroll
-      for (u32 n = 0; n < {numbers}; ++n) sums[r * {numbers} + n] *= factors[r];
-    for (u32 base = 0; base < count; base += {step}) {{
-      if (base) fetch(a, v, {v_steps[1]}, base);
-#pragma unroll
-      for (u32 u = 0; u < {READS}; ++u) {{
-        const u32 i = base + u * {groups} + slot;
-#pragma unroll
-        for (u32 r = 0; r < {rows}; ++r) {{
-          const float weight = i < count ? logits[r * {LONG} + i] : 0.0f;
-#pragma unroll
-          for (u32 n = 0; n < {numbers}; ++n)
-            sums[r * {numbers} + n] = fmaf(weight, widened(a[u].e[n]),
-                                           sums[r * {numbers} + n]);
-        }}
-      }}
-    }}
-    __syncthreads();
+    for (u32 n = 0; n < {numbers}; ++n) sums[r * {numbers} + n] *= all;
+  }}
+  if (threadIdx.x % 32 < {lanes} && lane % {same} == 0 && lane / {same} < {rows}) {{
+    tops[threadIdx.x / 32][lane / {same}] = high;
+    totals[threadIdx.x / 32][lane / {same}] = total;
   }}
   {_added("sums", padded * numbers, 16, lanes)}
-  const u32 kept = threadIdx.x % 32 / {lanes} * {left};
 #pragma unroll
   for (u32 n = 0; n < {left}; ++n) {{
-    const u32 r = (kept + n) / {numbers};
+    const u32 place = threadIdx.x % 32 / {lanes} * {left} + n, r = place / {numbers};
     if (r < {rows})
-      held[(threadIdx.x / 32 * {rows} + r) * {depth} + lane * {numbers} + (kept + n) % {numbers}]
-        = sums[n];
+      held[threadIdx.x / 32][r * {depth} + lane * {numbers} + place % {numbers}] = sums[n];
   }}
   __syncthreads();
   for (u32 e = threadIdx.x; e < {rows * depth}; e += {THREADS}) {{
       const u32 r = e / {depth}, d = e % {depth};
-      float sum = 0.0f;
+      float top = tops[0][r], total = 0.0f, sum = 0.0f;
 #pragma unroll
-      for (u32 n = 0; n < {warps}; ++n) sum += held[n * {rows * depth} + e];
-      const float top = tops[r], total = totals[r];
+      for (u32 n = 1; n < {warps}; ++n) top = tops[n][r] > top ? tops[n][r] : top;
+#pragma unroll
+      for (u32 n = 0; n < {warps}; ++n) {{
+        const float mine = factor(tops[n][r], top);
+        total = fmaf(totals[n][r], mine, total);
+        sum = fmaf(held[n][e], mine, sum);
+      }}
 {stored}\
   }}
 """, _head(form), threads=THREADS)
 
 
+def _each_bit(first: int, last: int, text: str) -> str:
+    """A statement for each power of two from `first` to `last`, which it calls BIT."""
+    bits = [1 << n for n in range(first.bit_length() - 1, last.bit_length())]
+    return "\n  ".join(text.replace("BIT", str(bit)) for bit in bits)
+
+
+# While a lane has several numbers, it keeps half of them; place p keeps the p-th part.
+_HALF = ("for (u32 i = 0; i < {count}; ++i) {{ const bool upper = threadIdx.x & {bit}; {text} }}")
+
+
 def _added(name: str, count: int, first: int, last: int) -> str:
     """Statements that add numbers of all lanes whose places differ in the bits from `first` down to
-    `last`. While a lane has several numbers, it keeps the sums of half of them; place p keeps the
-    p-th part."""
+    `last`."""
     lines, bit = [], first
     while bit >= last:
         if count > 1:
             count //= 2
-            lines.append(f"for (u32 i = 0; i < {count}; ++i) {{ const bool upper = threadIdx.x & "
-                         f"{bit}; const float given = upper ? {name}[i] : {name}[i + {count}]; "
-                         f"{name}[i] = (upper ? {name}[i + {count}] : {name}[i]) "
-                         f"+ __shfl_xor_sync(~0u, given, {bit}); }}")
+            lines.append(_HALF.format(count=count, bit=bit, text=(
+                f"const float given = upper ? {name}[i] : {name}[i + {count}]; "
+                f"{name}[i] = (upper ? {name}[i + {count}] : {name}[i]) "
+                f"+ __shfl_xor_sync(~0u, given, {bit});")))
         else:
             lines.append(f"{{ {name}[0] += __shfl_xor_sync(~0u, {name}[0], {bit}); }}")
         bit //= 2
-    return "\n#pragma unroll\n          ".join(["", *lines]).lstrip(" ") if lines else ""
+    return _unrolled(lines)
+
+
+def _kept(name: str, count: int, first: int) -> str:
+    """Statements that keep those of a group's numbers whose sums `_added` leaves in a lane."""
+    lines, bit = [], first
+    while bit and count > 1:
+        count //= 2
+        lines.append(_HALF.format(count=count, bit=bit, text=(
+            f"if (upper) {name}[i] = {name}[i + {count}];")))
+        bit //= 2
+    return _unrolled(lines)
+
+
+def _gathered(name: str, count: int, bit: int, last: int) -> str:
+    """Statements that give every lane the numbers that `_added` has left in others."""
+    lines = []
+    while bit <= last:
+        lines.append(_HALF.format(count=count, bit=bit, text=(
+            f"const float own = {name}[i], other = __shfl_xor_sync(~0u, own, {bit}); "
+            f"{name}[i] = upper ? other : own; {name}[i + {count}] = upper ? own : other;")))
+        count, bit = 2 * count, 2 * bit
+    return _unrolled(lines)
+
+
+def _unrolled(lines: list[str]) -> str:
+    return "\n#pragma unroll\n  ".join(["", *lines]).lstrip(" ") if lines else ""
 
 
 def _stored(form: _Form, by: list[str], stats_by: list[str]) -> str:
