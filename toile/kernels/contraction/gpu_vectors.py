@@ -26,6 +26,7 @@ MOST_ROWS = 4  # vectors
 FEWEST_TERMS = 128  # of a sum
 FEWEST_BYTES = 1 << 17  # of the matrix: smaller ones take no longer than a launch
 BUSY = 128  # blocks that keep a large GPU busy
+STRIP = 4 * VECTOR  # bytes of a row that a block reads at least
 LONG = 4096  # terms of a sum for which a block has more threads
 
 # Reads are volatile: the compiler would otherwise move each to where its numbers are used.
@@ -126,7 +127,7 @@ def _vectors(call: Gemm) -> _Vectors | None:
 
 def _form(call: Gemm, found: _Vectors, early: bool) -> _Form:
     size = BYTES[call.a.type]
-    across = 8 if blocks_of(found.columns * size, 8 * VECTOR) >= BUSY else 4
+    across = 8 if blocks_of(found.columns * size, 2 * STRIP) >= BUSY else STRIP // VECTOR
     threads = 1024 if across == 4 and call.k >= LONG and found.rows == 1 else 512
     groups = threads // across
     most = 4 if threads == 1024 or across == 8 else 8

@@ -21,6 +21,7 @@ from toile.compiler.plan import lower
 from toile.engine.program import Equation, Program
 from toile.kernels.attention import gpu as attention
 from toile.kernels.contraction import gpu_epilogues as epilogues
+from toile.kernels.contraction.gpu_long_sums import divide_long_sums
 from toile.kernels.copy import gpu as copies
 from toile.kernels.families import lowering
 from toile.kernels.fft import gpu as fft
@@ -44,7 +45,7 @@ class Target(lower.Target):
 
     def last_pass(self, program: Program) -> Program:
         program = multiply_stored(gather_stored(program), has_sums=False)
-        for step in (decode, select_results, multiply_vectors, fft.divide_later,
+        for step in (decode, select_results, multiply_vectors, divide_long_sums, fft.divide_later,
                      epilogues.fuse_epilogues):
             program = step(program)
         return read_parts(patch_sums(program, self.can_fuse), self.can_fuse)
