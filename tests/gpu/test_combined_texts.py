@@ -143,3 +143,13 @@ def test_programs_give_the_same_bits_on_a_gpu(monkeypatch):
             got = step(*args)
         found.append([np.asarray(x).tobytes() for x in got])
     assert found[0] == found[1]
+
+
+def test_kernels_are_issued_in_the_order_of_the_program():
+    """A small kernel between large ones does not wait for those after it."""
+    texts = [ADD.format(n, "float") for n in range(4)]
+    given = [launch(texts[n], n, i, blocks=blocks)
+             for i, (n, blocks) in enumerate(((0, 1), (1, 200), (2, 1), (3, 300), (1, 200)))]
+    for some, expected in ((given, [[0, 2], [1, 4], [3]]), (given[::-1], [[4, 1], [3], [2, 0]])):
+        found = [[given.index(x) for x in made.parts] for made in launches_of(region(*some))]
+        assert found == expected

@@ -96,6 +96,8 @@ def gemm(m=2048, n=1, k=512, type="float32", result="float32", compute="tf32", a
     (gemm(k=100), False),  # short sums
     (gemm(m=40), False),  # a small matrix
     (gemm(m=2050), False),  # rows that are not aligned
+    (gemm(m=64, k=1 << 12), True),
+    (gemm(m=64, k=1 << 19), False),  # a few blocks would read it all
     (gemm(count=3), False),
     (gemm(beta=1.0), False),
     (gemm(m=1 << 16, k=1 << 16), False),  # offsets beyond 32 bits

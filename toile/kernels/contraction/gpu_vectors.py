@@ -27,6 +27,8 @@ FEWEST_TERMS = 128  # of a sum
 FEWEST_BYTES = 1 << 17  # of the matrix: smaller ones take no longer than a launch
 BUSY = 128  # blocks that keep a large GPU busy
 STRIP = 4 * VECTOR  # bytes of a row that a block reads at least
+# Bytes per second that a block reads, and that cuBLAS reads with all blocks; seconds of its launch.
+BLOCK_RATE, LIBRARY_RATE, LIBRARY_TIME = 1e11, 2e12, 4e-6
 LONG = 4096  # terms of a sum for which a block has more threads
 
 # Reads are volatile: the compiler would otherwise move each to where its numbers are used.
@@ -104,6 +106,9 @@ def launch(call: Gemm, never_written: Callable[[Ref], bool]) -> Launch | None:
         return None
     early = matrix.ref if never_written(matrix.ref) else None
     form = _form(call, found, early is not None)
+    strip = form.columns * call.k * size
+    if strip / BLOCK_RATE > nbytes / LIBRARY_RATE + LIBRARY_TIME:  # libraries divide such sums
+        return None
     args: Args = (vectors.ref, matrix.ref, call.c.ref, columns, call.k, matrix.leading, *steps,
                   *out)
     return Launch(_text(form), args, blocks_of(columns, form.columns), form.threads, 0,

@@ -62,7 +62,10 @@ class _Launch:
 
 def launches_of(region: Region) -> list[_Launch]:
     """The launches of a region; those of one text are combined, as many as an argument holds, and
-    so are small ones of several texts."""
+    so are small ones of several texts.
+
+    They are issued in the order of the Program: on a GPU that a large kernel fills, a small one
+    issued after it has to wait."""
     by_text: dict[Any, list[Any]] = {}
     for x in region.launches:
         by_text.setdefault((x.text, x.shared), []).append(x)
@@ -81,6 +84,8 @@ def launches_of(region: Region) -> list[_Launch]:
             else:
                 rows = [(x, (n, *args)) for n, (_, same) in enumerate(some) for x, args in same]
                 alone.append((kernels.combined([text for text, _ in some]), 0, rows))
+    place = {id(x): n for n, x in enumerate(region.launches)}
+    alone.sort(key=lambda kernel: min(place[id(x)] for x, _ in kernel[2]))
     return [made for text, shared, rows in alone for made in _joined(text, shared, rows)]
 
 
