@@ -234,6 +234,8 @@ def test_one_kernel(name):
 PARTS = {
     "rolled": (rolled, shape(130, 132)),
     "rolled bfloat16": (rolled, shape(70, 40, 8, dtype=BF16)),
+    "rolled complex": (rolled, shape(70, 40, dtype=jnp.complex64)),
+    "joined complex": (joined, *[shape(60, 132, dtype=jnp.complex64)] * 3),
     "rolled integers": (rolled, shape(131, 133, dtype=I32)),
     "rolled rows": (rolled_rows, shape(130, 132)),
     "joined": (joined, *[shape(130, 132)] * 3),

@@ -12,6 +12,7 @@ from functools import partial
 from toile.compiler.debug_flags import asked_for
 from toile.compiler.ir.groups import Fused
 from toile.compiler.passes.algebra import simplify
+from toile.compiler.passes.block_slices import slice_before_updates
 from toile.compiler.passes.calls import Choice, inline_calls, plain, take_known_branches
 from toile.compiler.passes.constants import fold_constants
 from toile.compiler.passes.flat_indices import flatten_indices
@@ -65,6 +66,7 @@ PASSES: tuple[Pass, ...] = (
     cancel_moves,
     compute_once,
     without_dead_code,
+    slice_before_updates,
     scale_after_joins,
     unstack,
     cut_elementwise,

@@ -186,7 +186,7 @@ def whole_rows(op: Any, operand: Aval, indices: Aval, *updates: Aval) -> bool:
 
 PICKED = frozenset((
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16",
-    "bfloat16", "float32", "float64",
+    "bfloat16", "float32", "float64", "complex64", "complex128",
 ))  # fmt: skip
 
 

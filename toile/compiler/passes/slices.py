@@ -1,7 +1,8 @@
 """Elementwise results of which only slices are used are computed slice by slice.
 
-    slice(f(x, y)) = f(slice(x), slice(y))
-    slice(pad(x))  = pad(slice(x))           with margins without what the slice leaves out
+    slice(f(x, y))      = f(slice(x), slice(y))
+    slice(pad(x))       = pad(slice(x))      with margins without what the slice leaves out
+    slice(transpose(x)) = transpose(slice(x))
 
 A slice of an operand is a view, but a slice of a result needs that result in memory. The gates of a
 recurrent cell are slices of one product plus a bias; after this pass they fuse with their readers.
@@ -170,12 +171,15 @@ def _only_sliced(program: Program) -> dict[Atom, Equation]:
     found: dict[Atom, Equation] = {}
     slices: dict[Var, dict[Any, None]] = {}  # the slices of a result that are used
     for e in reversed(program.equations):
-        if not by_element(e) and e.op.margins is None or e.outs[0] in returned:
+        moves = _is_transpose(e)
+        if not (moves or by_element(e) or e.op.margins is not None) or e.outs[0] in returned:
             continue
         out = e.outs[0]
         taken = _slices_of(readers.get(out, []), slices) if out.aval.shape else {}
         if e.op.margins is not None:
             taken = _slices_before_padding(e, taken)
+        if moves:
+            taken = {_before_transpose(e.op, s): None for s in taken}
         if taken and sum(prod(_shape(s)) for s in taken) <= out.aval.size:
             found[out], slices[out] = e, taken
     return found
@@ -227,6 +231,16 @@ def padded(new: Rewriter, x: Atom, fill: Atom, config: Any, at: Equation) -> Ato
     return new.add(Pad(config), [x, fill], at) if any(map(any, config)) else x
 
 
+def _is_transpose(e: Equation) -> bool:
+    return e.op.moves_axes and e.op.is_always_view and hasattr(e.op, "perm")
+
+
+def _before_transpose(op: Any, s: Any) -> Any:
+    """The slice of an array whose transpose is a slice of the transposed array."""
+    place = sorted(range(len(op.perm)), key=op.perm.__getitem__)
+    return type(s)(*(tuple(some[i] for i in place) for some in (s.starts, s.limits, s.strides)))
+
+
 def _shape(s: Any) -> tuple[int, ...]:
     """The shape of a slice."""
     return tuple(limit - start if stride == 1 else len(range(start, limit, stride))
@@ -248,4 +262,6 @@ def _cut(new: Rewriter, op: Any, a: Atom, cut: dict[Atom, Equation], at: Equatio
         assert before is not None
         part, config = before
         return padded(new, _cut(new, part, x, cut, at), fill, config, e)
+    if _is_transpose(e):
+        op = _before_transpose(e.op, op)
     return new.add(e.op, [_cut(new, op, new.atom(x), cut, at) for x in e.ins], e)
