@@ -34,6 +34,8 @@ class Traits:
     views_part: ClassVar[bool] = False
     # The result has the elements of the operand in another order or under other axes.
     rearranges: ClassVar[bool] = False
+    # Its kernels can store the result in a part of another array, between gaps.
+    stores_parts: ClassVar[bool] = False
     # The result can be read in place, whatever the operand's strides are.
     is_always_view: ClassVar[bool] = False
     # The padding around the first operand in the result: (before, after, between) for each axis.

@@ -79,7 +79,7 @@ class Gather(Linear):
     unique_indices: bool = False
     mode: GatherScatterMode = _FILL
     fill_value: str | None = None  # the text of a number, see `fill_text`
-    by_blocks = by_index = True
+    by_blocks = by_index = stores_parts = True
 
     @property
     def fills(self) -> bool:

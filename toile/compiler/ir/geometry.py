@@ -57,6 +57,18 @@ def room(plan: Any, shape: Sequence[int], dtype: Any) -> Operand:
     return dense(plan.scratch(prod(shape) * dtype.itemsize), shape, dtype)
 
 
+def with_dense_rows(x: Operand, plan: Any) -> Operand:
+    """The operand, or a copy of it that is dense by rows."""
+    return x if is_dense_by_rows(x) else plan.contiguous(x)
+
+
+def is_dense_by_rows(x: Operand) -> bool:
+    """Whether only between rows, which have all axes but the first, there may be gaps, as in a part
+    of a concatenation. Rows do not overlap, and 32-bit numbers count all elements and gaps."""
+    rows = x.strides[0] * x.shape[0]
+    return x.strides[1:] == row_major(x.shape[1:]) and x.size <= rows < 1 << 31
+
+
 def permuted(x: Operand, order: Sequence[int]) -> Operand:
     """The same elements with the axes in another order."""
     return x._replace(shape=tuple(x.shape[d] for d in order),

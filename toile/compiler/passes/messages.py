@@ -87,6 +87,7 @@ class GatherScatter(Operation):
     heads: int = 1
 
     kernel_family = "messages"
+    stores_parts = True
 
     def infer(self, h: Aval, ends: Aval, sources: Aval, *rest: Aval) -> Aval:
         start = rest[2:] if self.weighted else rest

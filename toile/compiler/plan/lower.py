@@ -406,13 +406,14 @@ class Plan(MadePlan):
         return buffer if base is v else Part(buffer, v)
 
     def _equation(self, e: Equation) -> None:
-        outs = [self.out_operand(self.ref(o), o.aval) for o in e.outs]
+        outs = [self.operand(o) if o in self.fused.views  # in a part of another array
+                else self.out_operand(self.ref(o), o.aval) for o in e.outs]
         ins = [self.operand(a) for a in e.ins]
         if not e.effects and not any(o.size for o in outs):
             return  # there is nothing to compute
         lower = self.target.lowering_of(e)
         if lower is not None and all(o.size for o in outs):
-            self.begin({o.ref.buffer for o in outs})
+            self.begin({*map(self._written_by, e.outs)})
             before = len(self.steps)
             if lower(e.op, ins, outs, self):
                 for step in self.steps[before:]:

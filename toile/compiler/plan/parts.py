@@ -4,7 +4,7 @@
     p = pad(f(x))                   f stores into p, and only the margins are filled
     u = y.at[1:-1].set(f(x))        f stores into u, and only the rest of y is copied
 
-A part is moved if a loop nest computes it and if its other readers can read it there.
+A part is moved if a loop nest or a gather computes it and if its other readers can read it there.
 """
 
 from __future__ import annotations
@@ -35,10 +35,12 @@ def write_parts_in_place(fused: Fused) -> None:
 
 
 def _fits(fused: Fused, e: Equation, a: Atom, others: Sequence[Atom]) -> bool:
-    """Whether a part may be computed in place: by a loop nest, and beside the other parts."""
+    """Whether a part may be computed in place: by a loop nest or another kernel that can store it
+    there, and beside the other parts."""
     group = fused.group_of.get(a)
     return (
-        group is not None and group.fusible and a in fused.stored
+        group is not None and (group.fusible or group.members[0].equation.op.stores_parts)
+        and a in fused.stored
         and a.aval.dtype == e.outs[0].aval.dtype
         and sum(fused.bases.get(x, x) is a for x in e.ins) == 1
         and not _slices(fused, others, a)

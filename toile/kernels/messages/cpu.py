@@ -11,6 +11,7 @@ from math import prod
 from typing import Any
 
 from toile.compiler.ir.extents import larger
+from toile.compiler.ir.geometry import is_dense_by_rows, room, with_dense_rows
 from toile.compiler.ir.operands import Args, Operand
 from toile.compiler.passes.messages import EdgesByTarget, GatherScatter
 from toile.kernels.copy.cpu import Reader, clamped, integer
@@ -106,14 +107,18 @@ def lower(op: GatherScatter, ins: list[Operand], outs: list[Operand], plan: Plan
     kind, work = element(outs[0].dtype), work_element(outs[0].dtype)
     if kind is None or work is None or kind.kind == "b":
         return False
-    h, ends, sources, *more = (plan.contiguous(x) for x in ins)
+    h, (ends, sources, *more) = with_dense_rows(ins[0], plan), (plan.contiguous(x) for x in ins[1:])
     starts, (out,) = len(more) > 2 * op.weighted, outs
+    made = out if out.contiguous or not starts and is_dense_by_rows(out) else room(
+        plan, out.shape, out.dtype)  # `start` has the layout of what is computed
     rows, width, edges = out.shape[0], prod(out.shape[1:]), sources.size
     text = _sums_text(kind, work, starts, op.weighted, native.vector_bytes() // work.size)
     grain = larger(1, rows * WORK // larger(1, (edges + rows) * width))
-    args: Args = (out.ref, h.ref, ends.ref, sources.ref, width, edges - 1, op.heads,
-                  *(x.ref for x in more))
+    args: Args = (made.ref, h.ref, ends.ref, sources.ref, width, made.strides[0], h.strides[0],
+                  edges - 1, op.heads, *(x.ref for x in more))
     plan.stage(Launch(text, args, rows, grain, "sums of rows"))
+    if made is not out:
+        plan.copy(out, made)
     return True
 
 
@@ -123,29 +128,29 @@ def _sums_text(kind: Element, work: Element, starts: bool, weighted: bool, lanes
     f = ir.kernel()
     r = Reader(f)
     out, h, ends, sources = (r.buffer() for _ in range(4))
-    width, last, heads = r.many(3)
+    width, to, step, last, heads = r.many(5)
     order, weights = (r.buffer(), r.buffer()) if weighted else (out, out)
     start = r.buffer() if starts else out
     most = max(1, BLOCK // (lanes * work.size))
     blocks = [(n, lanes) for n in dict.fromkeys((most, max(1, most // 4), 1))] + [(1, 1)]
-    functions = [_sum_function(kind, work, starts, weighted, n, step) for n, step in blocks]
+    functions = [_sum_function(kind, work, starts, weighted, n, some) for n, some in blocks]
     with f.loop("%lo", "%hi") as row:
         none = f.compare("eq", row, 0)
         before = f.at(ends, f.select(none, 0, f.sub(row, 1)), "i32")
         first = f.select(none, 0, f.load("i32", before, 4), "i32")
         first = f.value(f"zext i32 {first} to i64")
         end = f.value(f"zext i32 {f.load('i32', f.at(ends, row, 'i32'), 4)} to i64")
-        place, part = f.mul(row, width), f.udiv(width, heads)
+        place, part = f.mul(row, to), f.udiv(width, heads)
         with f.loop("0", heads, vectorize=False) as head:
             at = f.mul(head, part)
             stop, own = f.add(at, part), f.at(weights, head, kind.llvm)
-            for (n, step), function in zip(blocks, functions, strict=True):
-                columns = n * step
+            for (n, some), function in zip(blocks, functions, strict=True):
+                columns = n * some
                 whole = f.add(at, f.mul(f.udiv(f.sub(stop, at), columns), columns))
                 with f.loop(at, whole, columns, vectorize=False) as j:
                     p, q, x = (f.at(base, f.add(place if base is not h else 0, j), kind.llvm)
                                for base in (out, h, start))
-                    f.call(function, p, q, x, sources, order, own, first, end, width, last, heads)
+                    f.call(function, p, q, x, sources, order, own, first, end, step, last, heads)
                 at = whole
     return ir.module(*functions, f)
 
@@ -158,7 +163,7 @@ def _sum_function(
     f = ir.inner(
         f"sum{n}x{lanes}",
         "ptr %out, ptr noalias %h, ptr %x, ptr noalias %sources, ptr %order, "
-        "ptr %weights, i64 %first, i64 %end, i64 %width, i64 %last, i64 %heads", ir.NOINLINE)
+        "ptr %weights, i64 %first, i64 %end, i64 %step, i64 %last, i64 %heads", ir.NOINLINE)
     memory, vector = typed(kind.llvm, lanes), typed(work.llvm, lanes)
 
     def read(base: str, i: int) -> str:
@@ -172,7 +177,7 @@ def _sum_function(
         return f.value(f"zext i32 {f.load('i32', f.at(base, e, 'i32'), 4)} to i64")
 
     def source(e: str) -> str:
-        return f.at("%h", f.mul(number("%sources", e), "%width"), kind.llvm)
+        return f.at("%h", f.mul(number("%sources", e), "%step"), kind.llvm)
 
     def weight(e: str) -> str:
         at = f.mul(number("%order", e), "%heads")

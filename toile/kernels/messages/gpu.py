@@ -6,6 +6,7 @@ from functools import lru_cache
 from math import prod
 from typing import Any
 
+from toile.compiler.ir.geometry import is_dense_by_rows, room, with_dense_rows
 from toile.compiler.ir.operands import Operand, Ref
 from toile.compiler.passes.messages import EdgesByTarget, GatherScatter
 from toile.kernels.copy.gpu import fill_launch
@@ -90,19 +91,25 @@ def lower(
     dtype = out.dtype
     if not numbers.supported(dtype) or dtype.kind == "b" or out.size > MOST or ins[0].size > MOST:
         return False
-    h, ends, sources, *more = (plan.contiguous(x) for x in ins)
+    h, (ends, sources, *more) = with_dense_rows(ins[0], plan), (plan.contiguous(x) for x in ins[1:])
     weights: tuple[Ref, Ref] | None = (more[0].ref, more[1].ref) if op.weighted else None
     start = more[2 if op.weighted else 0 :]
+    # `start` has the layout of what is computed.
+    made = out if out.contiguous or not start and is_dense_by_rows(out) else room(
+        plan, out.shape, dtype)
     row = prod(out.shape[1:]) * dtype.itemsize
-    unit = widest(dtype.itemsize, row // op.heads)  # of one head
-    sparse = not start and out.shape[0] > MANY_ROWS * sources.size
+    step, to = h.strides[0] * dtype.itemsize, made.strides[0] * dtype.itemsize
+    unit = widest(dtype.itemsize, row // op.heads, step, to)  # of one head
+    sparse = not start and out.shape[0] > MANY_ROWS * sources.size and made.contiguous
     if sparse:
-        plan.stage(fill_launch(out.ref, out.size * dtype.itemsize, bytes(dtype.itemsize)))
+        plan.stage(fill_launch(made.ref, out.size * dtype.itemsize, bytes(dtype.itemsize)))
     combine_segments(Segments(
         "add", dtype, unit, sources.size, out.shape[0], "few ends" if sparse else "ends", ends.ref,
-        sources.ref, out.ref,
-        h.ref, Axes([row // unit], [unit], [unit]), Axes([out.shape[0]], [row], []),
-        Axes([h.shape[0]], [], [row]), weights, start[0].ref if start else None,
+        sources.ref, made.ref,
+        h.ref, Axes([row // unit], [unit], [unit]), Axes([out.shape[0]], [to], []),
+        Axes([h.shape[0]], [], [step]), weights, start[0].ref if start else None,
         "start" if start else "zero", op.heads,
     ), plan)  # fmt: skip
+    if made is not out:
+        plan.copy(out, made)
     return True
