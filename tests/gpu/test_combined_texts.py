@@ -153,3 +153,40 @@ def test_kernels_are_issued_in_the_order_of_the_program():
     for some, expected in ((given, [[0, 2], [1, 4], [3]]), (given[::-1], [[4, 1], [3], [2, 0]])):
         found = [[given.index(x) for x in made.parts] for made in launches_of(region(*some))]
         assert found == expected
+
+
+def tables(count, rows=300, width=8):
+    """A step of a model with several embedding tables, and its arguments."""
+    random = np.random.default_rng(0)
+    xs = [random.normal(size=(rows, width)).astype(np.float32) for _ in range(count)]
+    ids = [random.integers(0, rows, 64).astype(np.int32) for _ in range(count)]
+
+    def step(xs, ids):
+        loss = lambda xs: sum(jnp.tanh(x[i]).sum() for x, i in zip(xs, ids, strict=True))
+        return [x - 0.1 * g for x, g in zip(xs, toile.grad(loss)(xs), strict=True)]
+
+    return step, (xs, ids)
+
+
+def test_similar_branches_share_launches():
+    """The number of launches hardly grows with the number of tables."""
+    counts = []
+    for n in (2, 12):
+        step, args = tables(n)
+        shapes = toile.tree.map(lambda a: toile.ShapeDtypeStruct(a.shape, a.dtype), args)
+        made = planned(optimize(toile.make_jaxpr(step)(*shapes).jaxpr), TARGET)
+        regions = [s for s in made.all_steps() if isinstance(s, Region)]
+        counts.append(sum(len(launches_of(s)) for s in regions))
+    assert counts[1] <= counts[0] + 2
+
+
+@on_host
+def test_values_of_similar_branches(monkeypatch):
+    step, args = tables(5)
+    program, leaves = program_of(step, args)
+    with host_driver.host_gpu(monkeypatch) as (_, device):
+        executable = host_driver.compiled(program, device)
+        for _ in range(3):  # the last ones in a graph
+            found = host_driver.run(executable, [a._data for a in leaves], device)
+    for a, b in zip(found, step(*args), strict=True):
+        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-5, atol=1e-6)

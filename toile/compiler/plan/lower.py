@@ -8,6 +8,7 @@ become launches, which equations have kernels, and how arrays are copied.
 
 from __future__ import annotations
 
+import bisect
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
@@ -43,6 +44,7 @@ from toile.engine.program import Equation, Literal, Program, Var
 
 SMALL_BYTES = 1 << 16  # of results that may be computed earlier than in program order
 LOOK_BACK = 8  # steps that are searched for a region to join
+EQUAL_BYTES = 1 << 20  # of results that are computed earlier to share a launch
 
 
 def _overlap(first: set[Any], second: set[Any]) -> bool:
@@ -76,6 +78,7 @@ class Target(ABC):
     limits: ClassVar[Limits] = Limits()
     plan: ClassVar[type[Plan]]
     joins_first: ClassVar[bool] = True  # whether stages join the first region that they fit into
+    joins_equal: ClassVar[bool] = False  # whether kernels of equal text in a region are one launch
 
     @staticmethod
     def choose(e: Equation, before: Sequence[Equation]) -> Program:
@@ -428,27 +431,75 @@ class Plan(MadePlan):
 def join_regions(plan: Plan) -> None:
     """Merge stages that do not depend on each other."""
     joined: list[Any] = []
+    equal = _EqualKernels(plan)
     for step in plan.steps:
-        home = _home(step, joined, plan.target) if isinstance(step, Region) else None
-        if home is None:
+        place = None
+        if isinstance(step, Region):
+            place = equal.home(step, joined) if plan.target.joins_equal else None
+            place = _home(step, joined, plan.target) if place is None else place
+        if place is None:
+            place = len(joined)
             joined.append(step)
-            continue
-        home.launches += step.launches
-        home.reads |= step.reads
-        home.writes |= step.writes
+        else:
+            home = joined[place]
+            home.launches += step.launches
+            home.reads |= step.reads
+            home.writes |= step.writes
+        if plan.target.joins_equal:
+            equal.add(step, place)
     plan.steps = joined
 
 
-def _home(step: Region, before: list[Any], target: Target) -> Region | None:
-    """An earlier region to join: the last one or, on some devices, the first of several if the
-    results are small."""
+class _EqualKernels:
+    """Finds earlier regions with the kernels of a stage, so that similar branches share launches.
+
+    Such branches are the tables of a recommender, or the members of an ensemble: in the order of
+    the Program, one comes after the other."""
+
+    def __init__(self, plan: Plan):
+        self.plan = plan
+        self.places: dict[str, list[int]] = {}  # of the regions with a kernel
+        self.read: dict[Any, int] = {}  # the last step that reads or writes a buffer
+        self.written: dict[Any, int] = {}
+
+    def home(self, step: Region, before: list[Any]) -> int | None:
+        """The place of the first region with the same kernels after all steps that a stage depends
+        on."""
+        writes = {*map(whole_buffer, step.writes)}
+        if sum(map(_nbytes, writes)) > EQUAL_BYTES or writes & self.plan.outside:
+            return None
+        texts = {x.text for x in step.launches}
+        after = max((self.written.get(b, -1) for b in {*map(whole_buffer, step.reads), *writes}),
+                    default=-1)
+        after = max([after, *(self.read.get(b, -1) for b in writes)])
+        places = self.places.get(step.launches[0].text, [])
+        at = bisect.bisect_right(places, after)
+        if at == len(places):
+            return None
+        return places[at] if texts <= {x.text for x in before[places[at]].launches} else None
+
+    def add(self, step: Any, place: int) -> None:
+        """Note where a step is."""
+        for buffers, last in ((step.reads, self.read), (step.writes, self.written)):
+            for b in map(whole_buffer, buffers):
+                last[b] = max(place, last.get(b, -1))
+        if isinstance(step, Region):
+            for text in {x.text for x in step.launches}:
+                places = self.places.setdefault(text, [])
+                if place not in places:
+                    bisect.insort(places, place)
+
+
+def _home(step: Region, before: list[Any], target: Target) -> int | None:
+    """The place of an earlier region to join: the last one or, on some devices, the first of
+    several if the results are small."""
     small = all(_nbytes(b) <= SMALL_BYTES for b in map(whole_buffer, step.writes))
     found = None
-    for other in reversed(before[-LOOK_BACK:] if small else before[-1:]):
-        if not independent(other, step):
+    for place in range(len(before) - 1, max(len(before) - (LOOK_BACK if small else 1), 0) - 1, -1):
+        if not independent(before[place], step):
             return found
-        if isinstance(other, Region):
-            found = other
+        if isinstance(before[place], Region):
+            found = place
             if not target.joins_first:
                 break
     return found

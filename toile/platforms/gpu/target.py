@@ -38,6 +38,7 @@ class Target(lower.Target):
     # its readers come before the first write, and nothing is copied. Kernels of other branches in a
     # region would also keep the kernels after it from starting early.
     joins_first = False
+    joins_equal = True
     choose = staticmethod(attention.choose)
     # A row is the work of one thread block, unless there are too few rows to fill the device.
     limits = Limits(long_row=1 << 16, few_rows=128, total_row=1 << 13, more_moved=1 / 64,
