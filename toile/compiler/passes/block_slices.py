@@ -40,17 +40,17 @@ def _only_sliced(program: Program) -> dict[Atom, Equation]:
     found: dict[Atom, Equation] = {}
     later: dict[Atom, list[Equation]] = {}  # slices that skip a later update
     for x, e in reversed(updates.items()):
-        own = [r for r in readers.get(x, ())
-               if not (r.ins[0] is x and r.outs and r.outs[0] in found and x not in r.ins[1:])]
-        slices = own + later.get(x, [])
-        if x in returned or not slices or not all(r.op.views_part for r in slices):
-            continue
-        sides = [_is_inside(r.op, e) for r in slices]
-        if None not in sides:
+        slices = [r for r in readers.get(x, ()) if not _updates(r, x, found)] + later.get(x, [])
+        sides = {id(r): _is_inside(r.op, e) if r.op.views_part else None for r in slices}
+        if slices and x not in returned and None not in sides.values():
             found[x] = e
-            skipping = [r for r, inside in zip(slices, sides, strict=True) if not inside]
-            later.setdefault(e.ins[0], []).extend(skipping)
+            later.setdefault(e.ins[0], []).extend(r for r in slices if not sides[id(r)])
     return found
+
+
+def _updates(e: Equation, x: Atom, found: dict[Atom, Equation]) -> bool:
+    """Whether an equation only replaces a block of x, and only slices of its result are read."""
+    return e.ins[0] is x and bool(e.outs) and e.outs[0] in found and x not in e.ins[1:]
 
 
 def _is_inside(op: Any, e: Equation) -> bool | None:

@@ -82,9 +82,7 @@ def _ends_text() -> str:
 """, wide=None)
 
 
-def lower(
-    op: GatherScatter, ins: list[Operand], outs: list[Operand], plan: Planner
-) -> bool:
+def lower(op: GatherScatter, ins: list[Operand], outs: list[Operand], plan: Any) -> bool:
     """Each row of the result is a segment. If most rows have no edges, as in the gradient of an
     embedding table, all rows are cleared first, and only rows with edges are computed."""
     (out,) = outs

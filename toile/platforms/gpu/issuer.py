@@ -66,6 +66,13 @@ def launches_of(region: Region) -> list[_Launch]:
 
     They are issued in the order of the Program: on a GPU that a large kernel fills, a small one
     issued after it has to wait."""
+    place = {id(x): n for n, x in enumerate(region.launches)}
+    made = sorted(_kernels_of(region), key=lambda kernel: min(place[id(x)] for x, _ in kernel[2]))
+    return [launch for kernel in made for launch in _joined(*kernel)]
+
+
+def _kernels_of(region: Region) -> list[tuple[str, int, list[tuple[Launch, Any]]]]:
+    """The texts of a region, their shared memory, and their launches with their arguments."""
     by_text: dict[Any, list[Any]] = {}
     for x in region.launches:
         by_text.setdefault((x.text, x.shared), []).append(x)
@@ -84,9 +91,7 @@ def launches_of(region: Region) -> list[_Launch]:
             else:
                 rows = [(x, (n, *args)) for n, (_, same) in enumerate(some) for x, args in same]
                 alone.append((kernels.combined([text for text, _ in some]), 0, rows))
-    place = {id(x): n for n, x in enumerate(region.launches)}
-    alone.sort(key=lambda kernel: min(place[id(x)] for x, _ in kernel[2]))
-    return [made for text, shared, rows in alone for made in _joined(text, shared, rows)]
+    return alone
 
 
 def _groups(texts: list[Any]) -> Iterator[list[Any]]:
