@@ -1,5 +1,6 @@
 """Elementwise functions of toile.numpy against jax.numpy: values, dtypes, weak types, errors."""
 
+import importlib
 import itertools
 
 import jax
@@ -175,3 +176,14 @@ def test_transformed(name):
 
 INTEGER = """bitwise_count bitwise_invert bitwise_not invert bitwise_and bitwise_or bitwise_xor
 bitwise_left_shift bitwise_right_shift left_shift right_shift gcd lcm""".split()
+
+
+@pytest.mark.parametrize("module", ["numpy", "numpy.linalg", "numpy.fft", "nn", "scipy.special"])
+def test_functions_have_their_own_names(module):
+    """`jnp.acos.__name__` is "acos" although `jnp.arccos` is the same function, as in jax."""
+    ours = importlib.import_module(f"toile.{module}")
+    theirs = importlib.import_module(f"jax.{module}")
+    for name, function in vars(theirs).items():
+        if callable(function) and not name.startswith("_") and not isinstance(function, type):
+            said = getattr(getattr(ours, name), "__name__", None)
+            assert said == getattr(function, "__name__", None), name

@@ -20,6 +20,7 @@ from toile.engine.arrays import ConcreteArray, DeviceArray
 from toile.engine.source import here
 from toile.engine.trace import state
 from toile.lax._operands import integer
+from toile.numpy._aliases import renamed
 from toile.numpy._dtypes import (
     BOOL,
     COMPLEX,
@@ -789,4 +790,4 @@ def angle(z: ArrayLike, deg: bool = False) -> Array:
     return lax.mul(result, literal(180 / np.pi, re.dtype, re.weak_type)) if deg else result
 
 
-around, mod = round, remainder
+around, mod = renamed("around", round), renamed("mod", remainder)

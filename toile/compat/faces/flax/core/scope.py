@@ -3,6 +3,7 @@
 from toile.core import scope as _scope
 from toile.core.frozen_dict import FrozenDict, freeze, unfreeze
 from toile.typing import (
+    Array,
     Collection,
     FrozenVariableDict,
     MutableCollection,
@@ -17,6 +18,6 @@ STANDS_FOR = "toile.core.scope"
 globals().update({name: getattr(_scope, name) for name in _scope.__all__})
 
 __all__ = [  # noqa: PLE0604
-    *_scope.__all__, "Collection", "FrozenDict", "FrozenVariableDict", "MutableCollection",
+    *_scope.__all__, "Array", "Collection", "FrozenDict", "FrozenVariableDict", "MutableCollection",
     "MutableVariableDict", "PRNGKey", "RNGSequences", "VariableDict", "freeze", "unfreeze",
 ]
