@@ -21,6 +21,7 @@ import toile.scipy.optimize
 import toile.scipy.signal
 import toile.scipy.special
 from tests.golden.recorded import CORNERS, attempt
+from toile.custom_derivatives import SymbolicZero
 from toile.experimental import checkify, sparse
 from toile.scipy.spatial.transform import Rotation, Slerp
 
@@ -137,6 +138,36 @@ def test_as_jax(row):
 
 
 # Errors in the words that JAX's tests look for.
+def _in_scan(f):
+    """Differentiate f after it has run, so that the structure of its result is known."""
+    return toile.grad(lambda x: toile.lax.scan(lambda c, _: (f(c), None), x, None, 1)[0])(1.0)
+
+
+def _jvp_of(out):
+    def f(x):
+        return x
+
+    f = toile.custom_jvp(f)
+    f.defjvp(lambda primals, tangents: (out, out))
+    return _in_scan(f)
+
+
+def _vjp_of(out):
+    def f(x):
+        return x
+
+    f = toile.custom_vjp(f)
+    f.defvjp(lambda x: (out, None), lambda _, ct: (ct,))
+    return _in_scan(f)
+
+
+def _zero_of_another_shape():
+    f = toile.custom_vjp(lambda x: x)
+    zero = SymbolicZero(toile.typeof(np.ones(3, np.float32)))
+    f.defvjp(lambda x: (x.value, None), lambda _, ct: (zero,), symbolic_zeros=True)
+    return toile.grad(f)(1.0)
+
+
 WORDS = {
     "Passing complex start/stop/step": lambda: jnp.arange(1 + 2j, 3),
     "It arose in the jnp.arange argument 'stop'": lambda: toile.jit(jnp.arange)(3),
@@ -167,12 +198,30 @@ WORDS = {
     "jnp.nanmin: where must be": lambda: jnp.nanmin(jnp.ones(2), initial=0, where=jnp.ones(2, int)),
     "jnp.nanmean: where must be": lambda: jnp.nanmean(jnp.ones(2), where=jnp.ones(2, int)),
     "jnp.nanstd: where must be": lambda: jnp.nanstd(jnp.ones(2), where=jnp.ones(2, int)),
+    "An overflow was encountered while parsing an argument to a jitted computation, whose argument "
+    "path is x['a']": lambda: toile.jit(lambda x: x["a"])({"a": 2**40}),
+    "Consider just returning a None here instead of a SymbolicZero object": _zero_of_another_shape,
+    "The inputs to the closure produced by closure_convert must have the same Pytree structure":
+        lambda: toile.closure_convert(jnp.sin, 1.0)[0](1.0, []),
+    **{f"must produce a pair (list or tuple of length two) where the first element represents the "
+       f"primal output ({what}": run for what, run in {
+        "equal in value to the output of the custom_jvp-decorated function f, and in particular of "
+        "the same container/pytree structure), but instead the JVP rule output's first element had "
+        "container/pytree structure:\n    (float32[], float32[])\nwhile": lambda: _jvp_of((1., 1.)),
+        "equal in value to the output of the custom_jvp-decorated function f, and in particular "
+        "with leaves of the same shape/dtype), but": lambda: _jvp_of(np.float32([1, 2])),
+        "equal to the output of the custom_vjp-decorated function f) and the second element "
+        "represents residuals (i.e. values stored from the forward pass for use on the backward "
+        "pass), but instead the fwd rule output's first element had shapes/dtypes of:\n"
+        "    float32[2]\nwhile": lambda: _vjp_of(np.float32([1, 2])),
+    }.items()},
 }
 
 
 @pytest.mark.parametrize("words", WORDS)
 def test_words_of_errors(words):
-    with pytest.raises((TypeError, ValueError, IndexError), match=re.escape(words)):
+    errors = TypeError, ValueError, IndexError, OverflowError
+    with pytest.raises(errors, match=re.escape(words)):
         WORDS[words]()
 
 

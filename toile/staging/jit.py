@@ -264,7 +264,7 @@ class PjitFunction(Generic[P, R]):
         leaves, in_tree = flatten((args, kwargs))
         try:
             signatures = tuple([_signature(x) for x in leaves])
-        except TypeError as e:
+        except (TypeError, OverflowError) as e:
             raise self._bad_argument(args, kwargs) from e
         return leaves, (in_tree, signatures, statics, config.trace_context(), state.axes)
 
@@ -529,6 +529,13 @@ class PjitFunction(Generic[P, R]):
         for label, leaf in zip(labels, flatten((args, kwargs))[0], strict=False):
             try:
                 aval_of(leaf)
+            except OverflowError:
+                return OverflowError(
+                    "An overflow was encountered while parsing an argument to a jitted computation,"
+                    f" whose argument path is {label}. Got {type(leaf)} with value {leaf}: it is "
+                    "too large for the default integer dtype (pass an array whose dtype holds it, "
+                    f"or enable jax_enable_x64){here()}"
+                )
             except TypeError:
                 return TypeError(
                     f"Error interpreting argument to {self.fun} as an abstract array. The "
