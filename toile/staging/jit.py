@@ -30,7 +30,7 @@ from toile.engine.platform_registry import array_platforms, platform_of_device, 
 from toile.engine.program import trace_with_refs, wrap_outputs
 from toile.engine.refs import is_ref, ref_function, use_of_refs, value_avals
 from toile.engine.sharded import Sharded, device_of_call, placing, run_call
-from toile.engine.source import describe, here
+from toile.engine.source import here
 from toile.engine.trace import state
 from toile.engine.trees import flatten
 from toile.platforms.call_exits import MAX_LEAVES, MISS, hosted_leaves
@@ -47,7 +47,13 @@ from toile.staging.causes import (
     warn_of_retraces,
 )
 from toile.staging.donation import donated_leaves
-from toile.staging.flat_functions import FlatFunction, argument_labels, dress, name_of
+from toile.staging.flat_functions import (
+    FlatFunction,
+    argument_labels,
+    bad_argument,
+    dress,
+    name_of,
+)
 from toile.staging.options import (
     check_compiler_options,
     check_disjoint,
@@ -265,7 +271,7 @@ class PjitFunction(Generic[P, R]):
         try:
             signatures = tuple([_signature(x) for x in leaves])
         except (TypeError, OverflowError) as e:
-            raise self._bad_argument(args, kwargs) from e
+            raise bad_argument(self.fun, args, kwargs) from e
         return leaves, (in_tree, signatures, statics, config.trace_context(), state.axes)
 
     def _as_operation(self, traced: Traced, leaves: Sequence[Any]) -> Any:
@@ -523,28 +529,6 @@ class PjitFunction(Generic[P, R]):
                 best = distance, found, old
         assert best is not None
         return "; ".join(best[1] or ["a value that it closed over is no longer valid"]), best[2]
-
-    def _bad_argument(self, args: Any, kwargs: Any) -> Exception:
-        labels = argument_labels(self.fun, args, kwargs)
-        for label, leaf in zip(labels, flatten((args, kwargs))[0], strict=False):
-            try:
-                aval_of(leaf)
-            except OverflowError:
-                return OverflowError(
-                    "An overflow was encountered while parsing an argument to a jitted computation,"
-                    f" whose argument path is {label}. Got {type(leaf)} with value {leaf}: it is "
-                    "too large for the default integer dtype (pass an array whose dtype holds it, "
-                    f"or enable jax_enable_x64){here()}"
-                )
-            except TypeError:
-                return TypeError(
-                    f"Error interpreting argument to {self.fun} as an abstract array. The "
-                    f"problematic value is of type {type(leaf)} and was passed to the function at "
-                    f"path {label}.\njit: needed arrays or numbers, got {label} = {describe(leaf)} "
-                    f"of type {type(leaf).__name__} (mark it with static_argnums or "
-                    f"static_argnames, or register its type as a pytree){here()}"
-                )
-        return TypeError(f"jit: an argument of {name_of(self.fun)} is not an array{here()}")
 
     # ---- looking inside
     def why(self) -> list[str]:
