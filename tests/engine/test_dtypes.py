@@ -198,7 +198,7 @@ def test_python_scalars():
         assert dtypes.coerce_to_array(x).dtype == want
     assert dtypes.scalar_dtype(-(2**31)) == "int32"
     for big in (2**31, -(2**31) - 1):
-        with pytest.raises(OverflowError, match=f"Python int {big} too large to convert to int32"):
+        with pytest.raises(OverflowError, match=f"Python int too large to convert to int32: {big}"):
             dtypes.scalar_dtype(big)
     with scoped_options.enable_x64(True):
         assert dtypes.scalar_dtype(2**31) == "int64"

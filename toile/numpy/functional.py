@@ -251,7 +251,8 @@ def piecewise(x: ArrayLike, condlist: ArrayLike | Sequence[ArrayLike],
 
     Args:
         x: array to evaluate the functions on.
-        condlist: conditions with the shape of `x`, one for each case; or a single condition.
+        condlist: conditions with the shape of `x` or of rank 0, one for each case; or a single
+            condition.
         funclist: functions or constants, one for each case, and optionally one more for the
             elements for which no condition is true; these elements are 0 by default.
         *args: additional arguments for the functions.
@@ -274,7 +275,8 @@ def piecewise(x: ArrayLike, condlist: ArrayLike | Sequence[ArrayLike],
         conditions = [arr(list(condlist))] if whole else [arr(c) for c in condlist]
     else:
         block = arr(condlist)
-        single = block.ndim == 0 or (block.ndim == x.ndim and x.ndim)
+        each = block.ndim == 1 and len(funclist) - block.shape[0] in (0, 1)  # of rank 0
+        single = block.ndim == 0 or (block.ndim == x.ndim and x.ndim and not each)
         conditions = [block] if single else [block[i] for i in range(block.shape[0])]
     count = len(conditions)
     if len(funclist) == count + 1:
