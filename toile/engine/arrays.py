@@ -402,7 +402,8 @@ class DeviceArray(ConcreteArray):
 
 
 def _restore(data: Any, weak: bool) -> DeviceArray:
-    return DeviceArray(data, weak)
+    dtype = dtypes.canonicalize_dtype(data.dtype)  # without x64, a 64-bit array becomes narrower
+    return DeviceArray(data if dtype == data.dtype else data.astype(dtype), weak)
 
 
 class KeyArray(ConcreteArray):

@@ -241,6 +241,18 @@ def apply_over_axes(func: Callable[[Array, int], Array], a: ArrayLike,
     return x
 
 
+def _conditions(x: Array, condlist: Any, functions: int) -> list[Array]:
+    """The conditions of `piecewise`, which may be given as one array."""
+    if isinstance(condlist, (list, tuple)):
+        condlist = [h.unwrapped(c) for c in condlist]
+        whole = len(condlist) and np.ndim(condlist[0]) == 0 and x.ndim
+        return [arr(list(condlist))] if whole else [arr(c) for c in condlist]
+    block = arr(condlist)
+    each = block.ndim == 1 and functions - block.shape[0] in (0, 1)  # of rank 0
+    single = block.ndim == 0 or (block.ndim == x.ndim and x.ndim and not each)
+    return [block] if single else [block[i] for i in range(block.shape[0])]
+
+
 def piecewise(x: ArrayLike, condlist: ArrayLike | Sequence[ArrayLike],
               funclist: Sequence[ArrayLike | Callable[..., ArrayLike]], *args: object,
               **kw: object) -> Array:
@@ -270,14 +282,7 @@ def piecewise(x: ArrayLike, condlist: ArrayLike | Sequence[ArrayLike],
     Array([2., 0., 6.], dtype=float32)
     """
     x = h.as_array("piecewise", x)
-    if isinstance(condlist, (list, tuple)):
-        whole = len(condlist) and np.ndim(condlist[0]) == 0 and x.ndim
-        conditions = [arr(list(condlist))] if whole else [arr(c) for c in condlist]
-    else:
-        block = arr(condlist)
-        each = block.ndim == 1 and len(funclist) - block.shape[0] in (0, 1)  # of rank 0
-        single = block.ndim == 0 or (block.ndim == x.ndim and x.ndim and not each)
-        conditions = [block] if single else [block[i] for i in range(block.shape[0])]
+    conditions = _conditions(x, condlist, len(funclist))
     count = len(conditions)
     if len(funclist) == count + 1:
         default = funclist[-1]
