@@ -10,6 +10,7 @@ import contextlib
 import functools
 import inspect
 import operator
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -145,6 +146,15 @@ def _attributes_of(fun: Any) -> dict[str, Any]:
     while type(fun).__module__.startswith("toile.") and hasattr(fun, "__wrapped__"):
         fun = fun.__wrapped__
     return getattr(fun, "__dict__", {})
+
+
+def reference_to(wrapper: Any, fun: Any) -> str | None:
+    """The name under which the module of `fun` has its wrapper, as a decorated function has."""
+    name = getattr(fun, "__qualname__", "")
+    found: Any = sys.modules.get(getattr(fun, "__module__", ""))
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return name if found is wrapper else None
 
 
 def argument_labels(

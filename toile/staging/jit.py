@@ -53,6 +53,7 @@ from toile.staging.flat_functions import (
     bad_argument,
     dress,
     name_of,
+    reference_to,
 )
 from toile.staging.options import (
     check_compiler_options,
@@ -218,7 +219,7 @@ class PjitFunction(Generic[P, R]):
 
     def __init__(self, fun: Callable[P, R], options: dict[str, Any]):
         check_jittable(fun)
-        self.fun = fun
+        self.fun, self.options = fun, options
         nums, names = named_arguments(fun, options, "static")
         self.static_argnums, self.static_argnames = nums, names
         self.donate_argnums, self.donate_argnames = named_arguments(fun, options, "donate")
@@ -600,6 +601,10 @@ class PjitFunction(Generic[P, R]):
                 ) -> PjitFunction[Q, S]: ...
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
+
+    def __reduce__(self) -> Any:
+        """Pickle a reference if there is one; otherwise the function, without what was compiled."""
+        return reference_to(self, self.fun) or (type(self), (self.fun, self.options))
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "function_name": name_of(self.fun)}
