@@ -7,7 +7,7 @@ the key and draws from the result with a function of `toile.random`.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -54,7 +54,9 @@ class StatefulPRNG:
     __slots__ = ("_base_key", "_counter")
 
     def __init__(self, _base_key: Array, _counter: Ref):
-        if not dtypes.issubdtype(getattr(_base_key, "dtype", None), dtypes.prng_key):
+        if not isinstance(_base_key, Array) or not dtypes.issubdtype(
+            _base_key.dtype, dtypes.prng_key
+        ):
             raise ValueError(
                 f"Expected base_key to be a typed PRNG key; got {describe(_base_key)} (call "
                 f"toile.experimental.random.stateful_rng){here()}"
@@ -128,7 +130,7 @@ class StatefulPRNG:
         return [StatefulPRNG(key, new_ref(0)) for key in self.key(n_children)]
 
 
-def _restored(_: None, children: Sequence[Any]) -> StatefulPRNG:
+def _restored(_: None, children: Iterable[Any]) -> StatefulPRNG:
     made = object.__new__(StatefulPRNG)  # the leaves of a tree can be anything
     made._base_key, made._counter = children
     return made
