@@ -175,7 +175,7 @@ ERRORS = {  # name: (class, phrase, program)
         TypeError, "cond branches must have equal output types but they differ.*at path \\['a'\\]",
         lambda: lax.cond(True, lambda: {"a": ONE}, lambda: {"a": X})),
     "scan length": (
-        errors.ConcretizationTypeError, "`length` argument to scan",
+        errors.ConcretizationTypeError, "`length` argument to `scan`",
         lambda: toile.jit(lambda n: lax.scan(lambda c, x: (c, x), 0, length=n))(3)),
     "fori bounds": (
         TypeError, "must have equal types, got int16 and int32",
