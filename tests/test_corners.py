@@ -17,6 +17,7 @@ import pytest
 import toile
 import toile.numpy as jnp
 from toile import errors, lax, random
+from toile.engine import trace
 
 ONE = jnp.float32(1)
 X = jnp.ones(3)
@@ -174,7 +175,7 @@ ERRORS = {  # name: (class, phrase, program)
         TypeError, "cond branches must have equal output types but they differ.*at path \\['a'\\]",
         lambda: lax.cond(True, lambda: {"a": ONE}, lambda: {"a": X})),
     "scan length": (
-        errors.ConcretizationTypeError, "`length` argument to scan",
+        errors.ConcretizationTypeError, "`length` argument to `scan`",
         lambda: toile.jit(lambda n: lax.scan(lambda c, x: (c, x), 0, length=n))(3)),
     "fori bounds": (
         TypeError, "must have equal types, got int16 and int32",
@@ -253,6 +254,19 @@ def test_leaks():
                          capture_output=True, timeout=300)
     assert run.returncode == 0, run.stdout + run.stderr
     assert run.stdout.split() == [word for name in LEAKS for word in ("found", name)]
+
+
+def test_leaks_are_searched_only_after_one(monkeypatch):
+    """The search visits all objects of the process; the count of references tells without it."""
+    searched = []
+    monkeypatch.setattr(trace.gc, "get_referrers", lambda *xs: searched.append(xs) or [])
+    with toile.checking_leaks():
+        toile.vmap(toile.grad(lambda x: toile.nn.relu(x) * 2))(X)
+        lax.scan(lambda c, x: (lax.cond(x > 0, jnp.sin, jnp.cos, c), None), ONE, X)
+        toile.jit(lambda x: jnp.sin(x)[jnp.array([0, 1])])(X)
+    assert not searched
+    _leaked(toile.jit, ONE)
+    assert searched
 
 
 def test_callback_error_keeps_its_class():

@@ -74,6 +74,29 @@ def _directed(lib):
         repr(v) for v in (one[1], two[0], three[0])] + [one[1] == ad.DidntWant()]
 
 
+def _saved(lib):
+    """Arguments among the residuals, which are removed before and restored after a jitted call."""
+    x, w = lib.numpy.ones((3, 4)), lib.numpy.full((4, 4), 0.1)
+
+    def layer(d, x):
+        return lib.numpy.tanh(x @ d["w"]), lib.numpy.sin(x[0, 0])
+
+    def forward(d, x):
+        y, f_vjp = lib.vjp(layer, d, x)
+        f_vjp.args_res[0] = None
+        return y, f_vjp
+
+    y, f_vjp = lib.jit(forward)({"w": w}, x)
+    removed = f_vjp.args_res[0] is None
+    f_vjp.args_res[0] = {"w": w}
+    cts = lib.jit(lambda f_vjp, y: f_vjp(y))(f_vjp, y)
+    f_vjp.args_res = [({"w": w},), 2 * x]
+    sine = lib.vjp(lib.numpy.sin, 3.0)[1]
+    found = [np.round(np.asarray(ct), 5) for ct in (cts[0]["w"], cts[1], f_vjp(y)[0]["w"])]
+    return [removed, *found, repr(sine.args_res), len(sine.opaque_residuals),
+            len(lib.tree.leaves(sine))]
+
+
 def _weak(tree, lib):
     return [lib.numpy.asarray(x).weak_type for x in lib.tree.leaves(tree)]
 
@@ -96,6 +119,7 @@ DERIVATIVES = {
     "weak_tangents": _weak_tangents,
     "weak_transposed": lambda lib: _weak(lib.linear_transpose(lambda x, y: x, 1.0, 2.0)(1.0), lib),
     "with_refs": _directed,
+    "saved_arguments": _saved,
     "jvp_structure": (
         "primal and tangent arguments to jax.jvp must have the same tree structure",
         lambda lib: lib.jvp(_first, (np.float32(2),), ())),

@@ -21,6 +21,7 @@ import toile.scipy.optimize
 import toile.scipy.signal
 import toile.scipy.special
 from tests.golden.recorded import CORNERS, attempt
+from toile.custom_derivatives import SymbolicZero
 from toile.experimental import checkify, sparse
 from toile.scipy.spatial.transform import Rotation, Slerp
 
@@ -56,6 +57,21 @@ ROWS = {
     **{f"{name} of booleans": lambda lib, name=name: getattr(lib.numpy, name)(
         np.float32([[0.1], [-0.1], [0.0]]), axis=0, dtype=bool)
        for name in ("cumsum", "cumprod", "nancumsum", "cumulative_sum", "cumulative_prod")},
+    **{f"linspace {n}": lambda lib, n=n: lib.numpy.linspace(0, 5 * n, n + 1)
+       for n in (3, 5, 10, 25)},
+    "histogram of whole numbers": lambda lib: lib.numpy.histogram(
+        np.float32([0, 5, 14, 15, 15, 24, 25]), 5),
+    **{f"piecewise {count}": lambda lib, count=count: lib.numpy.piecewise(
+        lib.numpy.arange(-4, 5), np.array([False, True, False]),
+        [lambda x: x - 1, lambda x: x * 2, lambda x: x**2, 7][:count]) for count in (3, 4)},
+    **{f"{name} of arrays": lambda lib, name=name: [getattr(lib.numpy, name)(a, b) for a, b in (
+        (BITS[:3][None], BITS[:6].reshape(2, 3)), (BITS[:6].reshape(2, 3), BITS[:6].reshape(2, 3)))]
+       for name in ("polyadd", "polysub")},
+    **{f"roots of {p}": lambda lib, p=p: lib.jit(lambda p: lib.numpy.roots(p, strip_zeros=False))(
+        np.float32(p)) for p in ([0, 1, 2], [0, 0, 1, 2], [1, 2, 0], [0, 1, 2, 0], [0, 0, 0])},
+    **{f"traced axis of {name}": lambda lib, name=name: lib.jit(
+        lambda x, axis: getattr(lib.numpy, name)(x, axis))(np.ones((2, 3)), 0)
+       for name in ("sum", "mean", "min", "expand_dims", "flip", "argmax", "take")},
     "covariance without observations": lambda lib: [
         lib.numpy.cov(EMPTY), lib.numpy.cov(EMPTY[0]), lib.numpy.cov(EMPTY, EMPTY[:2])],
     **{f"{name} {a} {b} {options}": _set(name, a, b, size=3, **options)
@@ -137,6 +153,36 @@ def test_as_jax(row):
 
 
 # Errors in the words that JAX's tests look for.
+def _in_scan(f):
+    """Differentiate f after it has run, so that the structure of its result is known."""
+    return toile.grad(lambda x: toile.lax.scan(lambda c, _: (f(c), None), x, None, 1)[0])(1.0)
+
+
+def _jvp_of(out):
+    def f(x):
+        return x
+
+    f = toile.custom_jvp(f)
+    f.defjvp(lambda primals, tangents: (out, out))
+    return _in_scan(f)
+
+
+def _vjp_of(out):
+    def f(x):
+        return x
+
+    f = toile.custom_vjp(f)
+    f.defvjp(lambda x: (out, None), lambda _, ct: (ct,))
+    return _in_scan(f)
+
+
+def _zero_of_another_shape():
+    f = toile.custom_vjp(lambda x: x)
+    zero = SymbolicZero(toile.typeof(np.ones(3, np.float32)))
+    f.defvjp(lambda x: (x.value, None), lambda _, ct: (zero,), symbolic_zeros=True)
+    return toile.grad(f)(1.0)
+
+
 WORDS = {
     "Passing complex start/stop/step": lambda: jnp.arange(1 + 2j, 3),
     "It arose in the jnp.arange argument 'stop'": lambda: toile.jit(jnp.arange)(3),
@@ -167,12 +213,40 @@ WORDS = {
     "jnp.nanmin: where must be": lambda: jnp.nanmin(jnp.ones(2), initial=0, where=jnp.ones(2, int)),
     "jnp.nanmean: where must be": lambda: jnp.nanmean(jnp.ones(2), where=jnp.ones(2, int)),
     "jnp.nanstd: where must be": lambda: jnp.nanstd(jnp.ones(2), where=jnp.ones(2, int)),
+    "interior padding in padding_config must be nonnegative": lambda: toile.lax.pad(
+        jnp.ones(2), 0.0, [(0, 0, -1)]),
+    "Sum of sizes 6 must be equal": lambda: toile.lax.split(jnp.ones(5), (6,)),
+    "Python int too large": lambda: jnp.array([0, 2**70]),
+    "The `length` argument to `scan` expects a concrete `int` value": lambda: toile.jit(
+        lambda n: toile.lax.scan(lambda c, x: (c, x), 0, None, n))(3),
+    "The `unroll` argument to `scan` expects a concrete `int` or `bool` value": lambda: toile.jit(
+        lambda n: toile.lax.scan(lambda c, x: (c, x), 0, None, 9, unroll=n))(3),
+    "carry output must have equal types, but they differ:\n\nThe input carry c has type int32[]":
+        lambda: toile.lax.scan(lambda c, x: (c * 1.5, x), np.int32(1), None, 3),
+    "An overflow was encountered while parsing an argument to a jitted computation, whose argument "
+    "path is x['a']": lambda: toile.jit(lambda x: x["a"])({"a": 2**40}),
+    "Consider just returning a None here instead of a SymbolicZero object": _zero_of_another_shape,
+    "The inputs to the closure produced by closure_convert must have the same Pytree structure":
+        lambda: toile.closure_convert(jnp.sin, 1.0)[0](1.0, []),
+    **{f"must produce a pair (list or tuple of length two) where the first element represents the "
+       f"primal output ({what}": run for what, run in {
+        "equal in value to the output of the custom_jvp-decorated function f, and in particular of "
+        "the same container/pytree structure), but instead the JVP rule output's first element had "
+        "container/pytree structure:\n    (float32[], float32[])\nwhile": lambda: _jvp_of((1., 1.)),
+        "equal in value to the output of the custom_jvp-decorated function f, and in particular "
+        "with leaves of the same shape/dtype), but": lambda: _jvp_of(np.float32([1, 2])),
+        "equal to the output of the custom_vjp-decorated function f) and the second element "
+        "represents residuals (i.e. values stored from the forward pass for use on the backward "
+        "pass), but instead the fwd rule output's first element had shapes/dtypes of:\n"
+        "    float32[2]\nwhile": lambda: _vjp_of(np.float32([1, 2])),
+    }.items()},
 }
 
 
 @pytest.mark.parametrize("words", WORDS)
 def test_words_of_errors(words):
-    with pytest.raises((TypeError, ValueError, IndexError), match=re.escape(words)):
+    errors = TypeError, ValueError, IndexError, OverflowError
+    with pytest.raises(errors, match=re.escape(words)):
         WORDS[words]()
 
 

@@ -3,7 +3,10 @@
 A row gives values to compare, or raises: then the kinds of error have to agree.
 """
 
+import copy
 import logging
+import pickle
+from functools import partial
 
 import jax
 import jax.experimental
@@ -344,3 +347,34 @@ def test_memory_is_that_of_the_plan():
     assert sizes[:2] == (x.nbytes, x.nbytes) and sizes[2] >= x.nbytes
     assert m.peak_memory_in_bytes == sum(sizes)
     assert compiled(x).shape == SQUARE
+
+
+@partial(toile.jit, static_argnames="n")
+def _decorated(x, n=3):
+    return x * n
+
+
+class _Holder:
+    @toile.jit
+    def method(x):
+        return x + 1
+
+
+def test_pickled_functions_are_references_to_decorated_ones():
+    for f in (_decorated, _Holder.method):
+        assert f(2.0) == (6.0 if f is _decorated else 3.0)  # compiled code is not pickled
+        assert pickle.loads(pickle.dumps(f)) is f and copy.deepcopy(f) is f
+
+
+def test_functions_without_a_name_are_pickled_with_their_options():
+    wrapped = toile.jit(_times, static_argnames="n", donate_argnums=0)
+    wrapped(toile.numpy.ones(2), n=2)
+    again = pickle.loads(pickle.dumps(wrapped))
+    assert again is not wrapped and again.fun is _times
+    assert again.static_argnames == wrapped.static_argnames and again.donate_argnums == (0,)
+    x = toile.numpy.ones(2)
+    assert again(x, n=5).tolist() == [5, 5] and x.is_deleted()
+
+
+def _times(x, n):
+    return x * n

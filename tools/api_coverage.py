@@ -37,7 +37,7 @@ NAMESPACES = (
     *("scipy.stats.wrapcauchy",),
     *("experimental", "experimental.checkify", "experimental.mesh_utils"),
     *("experimental.multihost_utils", "experimental.jet", "experimental.ode"),
-    *("experimental.sparse", "experimental.sparse.linalg"),
+    *("experimental.random", "experimental.sparse", "experimental.sparse.linalg"),
     *("example_libraries.optimizers", "example_libraries.stax"),
 )
 

@@ -1,5 +1,7 @@
 """Large results: memory is kept when nobody has it, and given up before more is asked for."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -108,3 +110,16 @@ def test_arrays_that_outlive_the_module_go_quietly(monkeypatch):
     monkeypatch.setattr(buffers, "MOST_KEPT", None)
     del memory
     assert not errors and not kept()
+
+
+@pytest.mark.parametrize("make", [jnp.ones, lambda n: toile.random.split(toile.random.key(0), n)])
+def test_iteration_makes_one_row_at_a_time(make):
+    """`iter(x)` must be cheap: code calls it to ask whether `x` is a sequence."""
+    x = make(100_000)
+    next(iter(x))
+    tracemalloc.start()
+    first = next(iter(x))
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert first.shape == () and most < 100_000
+    assert len(list(x)) == 100_000

@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import toile.numpy
 from toile import dtypes as face
 from toile.engine import dtypes, promotion, scoped_options
 
@@ -198,7 +199,7 @@ def test_python_scalars():
         assert dtypes.coerce_to_array(x).dtype == want
     assert dtypes.scalar_dtype(-(2**31)) == "int32"
     for big in (2**31, -(2**31) - 1):
-        with pytest.raises(OverflowError, match=f"Python int {big} too large to convert to int32"):
+        with pytest.raises(OverflowError, match=f"Python int too large to convert to int32: {big}"):
             dtypes.scalar_dtype(big)
     with scoped_options.enable_x64(True):
         assert dtypes.scalar_dtype(2**31) == "int64"
@@ -299,3 +300,10 @@ def test_public_face_has_the_names_of_jax():
     theirs = {n for n in dir(jax.dtypes) if not n.startswith("_")}
     assert theirs <= set(face.__all__) and all(hasattr(face, n) for n in face.__all__)
     assert face.bfloat16 is jax.dtypes.bfloat16 and face.float0 == jax.dtypes.float0
+
+
+def test_pickled_arrays_have_a_dtype_that_is_allowed():
+    with scoped_options.enable_x64(True):
+        data = pickle.dumps(toile.numpy.ones(2))
+        assert pickle.loads(data).dtype == "float64"
+    assert pickle.loads(data).dtype == "float32"

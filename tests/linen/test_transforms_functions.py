@@ -212,6 +212,26 @@ def grad(lib, log):
 
 
 @program
+def grad_of_adopted(lib, log):
+    """grad and value_and_grad in a module whose submodules are fields."""
+    nn = lib.nn
+
+    class Model(nn.Module):
+        first: nn.Module
+        second: nn.Module
+
+        @nn.compact
+        def __call__(self, x, y):
+            def energy(m, x, y):
+                log.append("energy")
+                return ((y - m.second(m.first(x))) ** 2).sum()
+
+            return nn.grad(energy, self, x, y), nn.value_and_grad(energy, self, x, y)
+
+    return both(lib, Model(nn.Dense(3), nn.Dense(3)), x_of(lib, 2, 3), x_of(lib, 2, 3))
+
+
+@program
 def jvp(lib, log):
     """Tangents of parameters and inputs."""
     nn, jnp = lib.nn, lib.jnp

@@ -1,5 +1,6 @@
 """Elementwise functions of toile.numpy against jax.numpy: values, dtypes, weak types, errors."""
 
+import importlib
 import itertools
 
 import jax
@@ -175,3 +176,31 @@ def test_transformed(name):
 
 INTEGER = """bitwise_count bitwise_invert bitwise_not invert bitwise_and bitwise_or bitwise_xor
 bitwise_left_shift bitwise_right_shift left_shift right_shift gcd lcm""".split()
+
+
+@pytest.mark.parametrize("module", ["numpy", "numpy.linalg", "numpy.fft", "nn", "scipy.special"])
+def test_functions_have_their_own_names(module):
+    """`jnp.acos.__name__` is "acos" although `jnp.arccos` is the same function, as in jax."""
+    ours = importlib.import_module(f"toile.{module}")
+    theirs = importlib.import_module(f"jax.{module}")
+    for name, function in vars(theirs).items():
+        if callable(function) and not name.startswith("_") and not isinstance(function, type):
+            said = getattr(getattr(ours, name), "__name__", None)
+            assert said == getattr(function, "__name__", None), name
+
+
+def test_whole_powers_of_zero():
+    """Gradients of x**n at 0 are not NaN if n is an array of integers."""
+    x, n = np.float32([0, 0, 0, 2, -1]), np.int32([0, 1, 2, 0, 3])
+    for transform in (lambda f: f, toile.jit):
+        f = transform(toile.numpy.power)
+        np.testing.assert_array_equal(toile.vmap(toile.grad(f))(x, n), [0, 1, 0, 0, 3])
+        np.testing.assert_array_equal(toile.vmap(toile.jacfwd(f))(x, n), [0, 1, 0, 0, 3])
+        assert [float(toile.grad(f)(0.0, k)) for k in (0, 1, 2)] == [0, 1, 0]
+    for base in (2.0, np.float32(2), np.complex64(2), True, 3):
+        for dtype in ("bool", "int8", "uint16", "int32"):
+            exponent = np.array([0, 1, 1], dtype)
+            ours, theirs = [lib.numpy.power(base, lib.numpy.asarray(exponent))
+                            for lib in (toile, jax)]
+            assert (ours.dtype, ours.weak_type) == (theirs.dtype, theirs.weak_type)
+            np.testing.assert_allclose(ours, theirs, rtol=1e-6)

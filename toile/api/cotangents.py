@@ -35,6 +35,12 @@ class DidntWant:
     """A placeholder that is returned for a cotangent that was not requested."""
 
 
+@dataclass(frozen=True)
+class NotNeeded:
+    """A placeholder for an argument that the function returned by `vjp` does not need."""
+
+
+register(NotNeeded, lambda _: ((), None), lambda _, __: NotNeeded())
 register(GradRef, lambda _: ((), None), lambda _, __: GradRef())
 register(DidntWant, lambda _: ((), None), lambda _, __: DidntWant())
 

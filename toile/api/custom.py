@@ -553,9 +553,11 @@ def _other_shape(
 ) -> ValueError:
     if symbolic:
         return ValueError(
-            f"Custom VJP bwd rule {rule} for function {name} produced a SymbolicZero of another "
-            f"shape/dtype than the input: at output{at} it was {got.str_short()}, needed "
-            f"{want.str_short()} (return None instead, which fits any input){here()}"
+            "Custom VJP bwd rule produced a SymbolicZero with a shape/dtype that does not match the"
+            f" corresponding input tangent shape/dtype: at output{at} the SymbolicZero had "
+            f"shape/dtype {got.str_short()} while the corresponding input had shape/dtype "
+            f"{want.str_short()}. Consider just returning a None here instead of a SymbolicZero "
+            f"object (bwd rule {rule} for function {name}).{here()}"
         )
     return ValueError(
         "Custom VJP bwd rule must produce an output with the same type as the args tuple of the "

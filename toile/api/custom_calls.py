@@ -50,13 +50,21 @@ class RuleResults:
         else:
             self.tree = tree
             return
-        part = "JVP rule" if kind == "custom_jvp" else "VJP fwd rule"
-        decorated = f"{kind}-decorated function {name_of(fun)}"
+        decorated = f"the {kind}-decorated function {name_of(fun)}"
+        if kind == "custom_jvp":
+            part, output = "JVP rule", "JVP rule"
+            roles = f"(equal in value to the output of {decorated}, and in particular {alike})"
+        else:
+            part, output = "VJP fwd rule", "fwd rule"
+            roles = (
+                f"(equal to the output of {decorated}) and the second element represents residuals "
+                "(i.e. values stored from the forward pass for use on the backward pass)"
+            )
         raise TypeError(
             f"Custom {part} {name_of(rule)} for function {name_of(fun)} must produce a pair (list "
-            f"or tuple of length two) whose first element is what {name_of(fun)} returns, {alike}: "
-            f"the first element had {what}:\n    {_typed(tree, got)}\nwhile the {decorated} had "
-            f"output {what}:\n    {needed}{here()}"
+            f"or tuple of length two) where the first element represents the primal output {roles},"
+            f" but instead the {output} output's first element had {what}:\n    "
+            f"{_typed(tree, got)}\nwhile {decorated} had output {what}:\n    {needed}{here()}"
         )
 
 

@@ -5,13 +5,14 @@ Arguments are flattened and checked here; the work is done by the traces of `toi
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar, overload
 
 import numpy as np
 
 from toile.api.autodiff import aux_pair, check_callable, check_reduce_axes, weakened
-from toile.api.cotangents import Directed, directed
+from toile.api.cotangents import Directed, NotNeeded, directed
 from toile.engine import dtypes
 from toile.engine.annotations import PyTree
 from toile.engine.avals import Aval, Zero, aval_of
@@ -160,16 +161,25 @@ def _tangent_of(x: Any, t: Any) -> Any:
 
 
 class VJPFunction:
-    """The pullback that `vjp` returns; a pytree whose leaves are the residuals."""
+    """The pullback that `vjp` returns; a pytree whose leaves are the residuals.
+
+    Attributes:
+        args_res: list with the arguments that the pullback needs, as nested tuples; `NotNeeded()`
+            stands for the others. You can remove values, and must restore them before the call.
+        opaque_residuals: list of the other values that the pullback needs.
+    """
 
     __slots__ = ("tape", "in_avals", "in_tree", "out_avals", "out_tree", "moving", "linear",
-                 "label")
+                 "label", "leaves", "saved")
 
     def __init__(self, tape: Tape | None, in_avals: Any, in_tree: Any, out_avals: Any,
-                 out_tree: Any, moving: Any, label: str, linear: Any = None):
+                 out_tree: Any, moving: Any, label: str, leaves: Any = (), linear: Any = None,
+                 saved: Any = None):
         self.tape, self.in_avals, self.in_tree = tape, in_avals, in_tree
         self.out_avals, self.out_tree, self.moving, self.label = out_avals, out_tree, moving, label
-        self.linear = linear  # (Program, residuals, mask of its outputs) once flattened
+        self.leaves = leaves  # weak references to the arguments
+        self.linear = linear  # (Program, position of each residual, mask of its outputs)
+        self.saved = saved  # `args_res` and `opaque_residuals` once flattened
 
     def __call__(self, *cotangents: Any) -> Any:
         if len(cotangents) != 1:
@@ -190,7 +200,7 @@ class VJPFunction:
         if self.tape is not None:
             found = iter(backward(self.tape, cts))
         else:
-            program, residuals, present = self.linear
+            (program, _, present), residuals = self.linear, self.residuals()
             live = [c for c, p in zip(cts, present, strict=True) if p]
             n = len(residuals)
             _, tape = record_linear(
@@ -208,25 +218,58 @@ class VJPFunction:
         """Choose for each cotangent whether it is returned, added to a Ref, or omitted."""
         return directed(self, wishes, self.in_tree)
 
+    @property
+    def args_res(self) -> list[Any]:
+        return self._parts()[0]
+
+    @args_res.setter
+    def args_res(self, values: Sequence[Any]) -> None:
+        self._parts()[0] = values
+
+    @property
+    def opaque_residuals(self) -> list[Any]:
+        return self._parts()[1]
+
+    def _parts(self) -> list[Any]:
+        """The residuals for a caller that may change them, after which the tape is not valid."""
+        self.flattened()
+        self.tape = None
+        return self.saved
+
+    def residuals(self) -> list[Any]:
+        """The residuals in the order of the Program's arguments."""
+        self.flattened()
+        args_res, opaque = self.saved
+        args, others = flatten(args_res, lambda x: isinstance(x, NotNeeded))[0], iter(opaque)
+        return [next(others) if i is None else args[i] for i in self.linear[1]]
+
     def flattened(self) -> tuple[list[Any], Any]:
-        if self.linear is None:
+        if self.saved is None:
             assert self.tape is not None
             present = [self.tape.is_linear(o) for o in self.tape.outputs] if any(self.moving) else [
                 False
             ] * len(self.tape.outputs)
             outputs = [o for o, p in zip(self.tape.outputs, present, strict=True) if p]
-            program, residuals = tape_to_program(self.tape, outputs)
-            self.linear = (program, residuals, tuple(present))
-        program, residuals, present = self.linear
-        aux = (program, present, tuple(self.in_avals), self.in_tree, tuple(self.out_avals),
+            program, residuals = tape_to_program(self.tape, outputs, literals=False)
+            given = {id(leaf()): i for i, leaf in enumerate(self.leaves)}
+            places = tuple([given.get(id(r)) for r in residuals])
+            needed = {i: r for i, r in zip(places, residuals, strict=True) if i is not None}
+            args = self.in_tree.walk(
+                lambda children, _: tuple(children),
+                lambda i: needed.get(i, NotNeeded()), range(self.in_tree.num_leaves),
+            )
+            opaque = [r for i, r in zip(places, residuals, strict=True) if i is None]
+            self.linear, self.saved = (program, places, tuple(present)), [list(args), opaque]
+        program, places, present = self.linear
+        aux = (program, places, present, tuple(self.in_avals), self.in_tree, tuple(self.out_avals),
                self.out_tree, tuple(self.moving), self.label)
-        return residuals, aux
+        return self.saved, aux
 
 
-def _unflatten_vjp(aux: Any, residuals: Any) -> VJPFunction:
-    program, present, in_avals, in_tree, out_avals, out_tree, moving, label = aux
+def _unflatten_vjp(aux: Any, saved: Any) -> VJPFunction:
+    program, places, present, in_avals, in_tree, out_avals, out_tree, moving, label = aux
     return VJPFunction(None, in_avals, in_tree, out_avals, out_tree, moving, label,
-                       (program, list(residuals), present))
+                       linear=(program, places, present), saved=list(saved))
 
 
 register(VJPFunction, lambda f: f.flattened(), _unflatten_vjp)
@@ -307,7 +350,7 @@ def vjp(
     results = [as_array(o) for o in outs[:n]]
     tape.outputs = tape.outputs[:n]
     function = VJPFunction(tape, avals, in_tree, [aval_of(o) for o in results], flat.out_tree,
-                           moving, name_of(fun))
+                           moving, name_of(fun), [weakref.ref(x) for x in leaves])
     value = unflatten(flat.out_tree, results)
     if has_aux:
         return value, function, unflatten(flat.aux_tree, outs[n:])
@@ -349,8 +392,8 @@ def linearize(fun: Callable[..., Any], *primals: PyTree, has_aux: bool = False) 
         value, pullback, aux = vjp(fun, *primals, has_aux=True)
     else:
         value, pullback = vjp(fun, *primals)
-    pullback.flattened()
-    f_jvp = Partial(_Linearized(pullback), pullback.linear[1])
+    residuals = pullback.residuals()
+    f_jvp = Partial(_Linearized(pullback), residuals)
     return (value, f_jvp, aux) if has_aux else (value, f_jvp)
 
 

@@ -320,7 +320,9 @@ def closure_convert(
         xs, tree = flatten(given)
         if tree != in_tree:
             raise TypeError(
-                f"closure_convert: needed arguments of structure {in_tree}, got {tree}{here()}"
+                "The inputs to the closure produced by closure_convert must have the same Pytree "
+                "structure as the example arguments passed when closure_convert was called. "
+                f"Expected {in_tree}, but got {tree}{here()}"
             )
         full = [next(extra) if m else c for c, m in zip(consts, moving, strict=True)]
         return unflatten(flat.out_tree, evaluate(program, [*full, *xs]))

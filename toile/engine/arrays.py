@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterator
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -393,16 +394,16 @@ class DeviceArray(ConcreteArray):
                 f"value with x.item(), or write x.reshape(1)){here()}"
             )
         if state.trace is not None:
-            return iter([self[i] for i in range(self._data.shape[0])])
-        weak = self.weak_type
-        return iter([_host(row, weak) for row in self._data])
+            return map(self.__getitem__, range(self._data.shape[0]))
+        return map(_host, self._data, repeat(self.weak_type))
 
     def __reduce__(self) -> Any:
         return _restore, (self._data, self.weak_type)
 
 
 def _restore(data: Any, weak: bool) -> DeviceArray:
-    return DeviceArray(data, weak)
+    dtype = dtypes.canonicalize_dtype(data.dtype)  # without x64, a 64-bit array becomes narrower
+    return DeviceArray(data if dtype == data.dtype else data.astype(dtype), weak)
 
 
 class KeyArray(ConcreteArray):
@@ -438,8 +439,8 @@ class KeyArray(ConcreteArray):
         if not self.shape:
             raise TypeError("iteration over a 0-d key array" + here())
         if state.trace is not None and not state.trace.at_once:
-            return iter([self[i] for i in range(self.shape[0])])
-        return iter([KeyArray(row, self._dtype) for row in self._data])
+            return map(self.__getitem__, range(self.shape[0]))
+        return map(KeyArray, self._data, repeat(self._dtype))
 
     def __reduce__(self) -> Any:
         return KeyArray, (self._data, self._dtype)

@@ -438,7 +438,7 @@ def scalar_type_to_dtype(typ: type, value: Any = None) -> np.dtype:
     if typ is int and value is not None:
         bound = 1 << (8 * dtype.itemsize - 1)
         if not -bound <= value < bound:
-            raise OverflowError(f"Python int {value} too large to convert to {dtype} (pass a "
+            raise OverflowError(f"Python int too large to convert to {dtype}: {value} (pass a "
                                 "dtype that holds it, such as float32, or enable jax_enable_x64)"
                                 f"{here()}")
     return dtype

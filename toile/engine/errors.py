@@ -147,6 +147,22 @@ class TracerIntegerConversionError(JAXTypeError):
     """
 
 
+class TracedArgumentError(ConcretizationTypeError, TracerIntegerConversionError):
+    """A traced value was passed as an axis or another integer that must be known while tracing.
+
+    JAX raises `ConcretizationTypeError` in some functions, and `TracerIntegerConversionError` in
+    others; handlers of either class catch this error.
+
+    Broken::
+
+        toile.jit(lambda x, axis: x.sum(axis))(jnp.ones((2, 3)), 0)
+
+    Repaired::
+
+        toile.jit(lambda x, axis: x.sum(axis), static_argnums=1)(jnp.ones((2, 3)), 0)
+    """
+
+
 class NonConcreteBooleanIndexError(JAXIndexError):
     """An array was indexed by a traced boolean mask, so the shape of the result is unknown.
 

@@ -157,7 +157,7 @@ class Sharded(ConcreteArray):
                 "iteration over a 0-d array (needed at least one axis, got shape (): read the "
                 f"value with x.item(), or write x.reshape(1)){here()}"
             )
-        return iter([self[i] for i in range(self._aval.shape[0])])
+        return map(self.__getitem__, range(self._aval.shape[0]))
 
 
 def through_operations(name: str) -> Any:

@@ -137,7 +137,7 @@ class SetAttributeFrozenModuleError(FlaxError):
         shown = shown if len(shown) <= 200 and shown.count("\n") < 4 else f"{type(attr_val)}"
         super().__init__(
             f"Can't set {attr_name}={shown} for Module of type {module_cls}: Module instance is"
-            " frozen outside setup method.",
+            " frozen outside of setup method.",
             f"use a local variable, self.variable(...) for what changes from call to call, or"
             f" module.clone({attr_name}=...) for a module with another field",
         )

@@ -113,7 +113,7 @@ class ApplyScopeInvalidVariablesStructureError(FlaxError):
         super().__init__(
             "Expect the `variables` (first argument) passed to apply() to be a dict with the"
             ' structure {"params": ...}, but got a dict with an extra params layer, i.e. '
-            ' {"params": {"params": ... } }.',
+            ' {"params": {"params": ... } }. You should instead pass in your dict\'s ["params"].',
             'pass the result of init itself, or the inner dict: variables["params"]',
         )
 

@@ -98,12 +98,13 @@ class MPARestoreTargetRequiredError(FlaxError):
     """
 
     def __init__(self, path: Any, step: Any, key: Any = None) -> None:
-        at = f" (the array at {key})" if key else ""
+        at = f" This error fired when trying to restore array at {key}." if key else ""
         super().__init__(
             f'Restore checkpoint failed at step: "{step}" and path: "{path}": Checkpoints'
             " containing a multiprocess array need to be restored with a target with pre-created"
-            f" arrays{at}.",
-            "pass such a target, or allow_partial_mpa_restoration=True to leave those arrays out",
+            " arrays. If you cannot provide a full valid target, consider"
+            f" ``allow_partial_mpa_restoration=True``.{at}",
+            "pass such a target, or leave those arrays out",
         )
 
 
@@ -115,9 +116,10 @@ class MPARestoreDataCorruptedError(FlaxError):
 
     def __init__(self, step: Any, path: Any) -> None:
         super().__init__(
-            f'Restore checkpoint failed at step: "{step}" on multiprocess array at "{path}": No'
-            ' "commit_success.txt" found on this "_gda" directory.',
-            "the save was interrupted: restore an earlier step",
+            f'Restore checkpoint failed at step: "{step}" on multiprocess array at  "{path}": No'
+            ' "commit_success.txt" found on this "_gda" directory. Was its save halted before'
+            " completion?",
+            "restore an earlier step",
         )
 
 

@@ -13,6 +13,7 @@ from toile.experimental import (
     multihost_utils as multihost_utils,
     ode as ode,
     pjit as pjit,
+    random as random,
     shard_map as shard_map,
     sparse as sparse,
 )

@@ -21,7 +21,7 @@ from toile.engine.arrays import Array, DeviceArray
 from toile.engine.avals import Aval, aval_of
 from toile.engine.config import flags
 from toile.engine.conversion import as_array
-from toile.engine.errors import axis_error, shape_value_error
+from toile.engine.errors import TracedArgumentError, axis_error, shape_value_error
 from toile.engine.platform_registry import registry
 from toile.engine.promotion import KIND_LETTERS, NARROW_INTEGERS, NARROWED
 from toile.engine.source import describe, here, message
@@ -168,7 +168,7 @@ def integer(value: Any, name: str) -> int:
         return operator.index(value)
     except TypeError as error:
         if isinstance(value, Tracer):
-            raise
+            raise TracedArgumentError(*error.args) from None
         raise integer_error(error, value, name) from None
 
 

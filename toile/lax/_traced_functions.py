@@ -121,7 +121,7 @@ def check_same_structure(subject: str, first: Any, second: Any, types: Types,
         lines.append(f"{left} is a {_leaf_text(one)} but {right} is a {_leaf_text(other)}, so "
                      f"{why}")
     rows = _rows(first, types[0], second, types[1])
-    raise TreeStructureError(f"{subject} must have the same pytree structure, but they differ: "
+    raise TreeStructureError(f"{subject} must have the same pytree structure, but they differ:\n\n"
                              f"{_listed(lines)} {hint} (return the same tuples, lists and dicts)"
                              f"{_side_by_side(rows, names)}{here()}")
 
@@ -196,7 +196,7 @@ def check_same_types(subject: str, tree: Any, needed: Sequence[Aval], got: Seque
         f"{b.str_short()}, so {_why(a, b)} do not match"
         for i, a, b in bad[:_LISTED]
     ]
-    raise TreeStructureError(f"{subject} {_listed(lines)} {hint} (convert with .astype, or "
+    raise TreeStructureError(f"{subject}\n\n{_listed(lines)} {hint} (convert with .astype, or "
                              f"start with an array of the resulting dtype and shape)"
                              f"{_side_by_side(rows, names)}{here()}")
 

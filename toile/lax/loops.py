@@ -210,8 +210,9 @@ def _scan_length(rows: list[Any], xs_tree: Any, length: Any) -> int:
                              f"pass None and length=...){here()}")
     sizes = {x.shape[0] for x in rows}
     if isinstance(length, Tracer) and length.concrete() is None:
-        raise conversion_error(length, "the `length` argument to scan (use while_loop or fori_loop "
-                                       "for a dynamic number of steps)")
+        raise conversion_error(
+            length, "length", "The `length` argument to `scan` expects a concrete `int` value: use "
+            "while_loop or fori_loop for a dynamic number of steps")
     if length is not None:
         try:
             length = int(length)
@@ -235,6 +236,10 @@ def _scan_length(rows: list[Any], xs_tree: Any, length: Any) -> int:
 def _unroll_count(unroll: Any, length: int) -> int:
     if isinstance(unroll, bool):
         return max(length, 1) if unroll else 1
+    if isinstance(unroll, Tracer) and unroll.concrete() is None:
+        raise conversion_error(
+            unroll, "unroll", "The `unroll` argument to `scan` expects a concrete `int` or `bool` "
+            "value")
     count = operator.index(unroll)
     if count < 0:
         raise ValueError("`unroll` must be a `bool` or a non-negative `int`, got "

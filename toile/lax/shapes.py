@@ -475,8 +475,9 @@ def split(operand: ArrayLike, sizes: Sequence[int], axis: int = 0) -> list[Array
     if min(parts, default=0) < 0:
         raise ValueError(f"Sizes passed to split must be nonnegative, got {parts}{here()}")
     if sum(parts) != x.shape[axis]:
-        raise ValueError(f"split: needed sizes that sum to {x.shape[axis]} (axis {axis} of "
-                         f"{x.aval.str_short()}), got {parts}, which sum to {sum(parts)}{here()}")
+        raise ValueError(f"split: Sum of sizes {sum(parts)} must be equal to the size "
+                         f"{x.shape[axis]} of axis {axis}: needed sizes for {x.aval.str_short()}, "
+                         f"got {parts}{here()}")
     found, start = [], 0
     for n in parts:
         found.append(slice_in_dim(x, start, start + n, 1, axis))
@@ -575,8 +576,8 @@ def pad(operand: ArrayLike, padding_value: ArrayLike,
     config = tuple(ints(c) for c in padding_config)
     bad = [c for c in config if len(c) != 3 or c[2] < 0]
     if bad:
-        raise ValueError("pad: needed (low, high, interior) with interior >= 0 for each axis, got "
-                         f"{config}{here()}")
+        raise ValueError("pad: interior padding in padding_config must be nonnegative: needed "
+                         f"(low, high, interior) for each axis, got {config}{here()}")
     return prepared(Pad, (config,), x.shape, x.dtype, value.shape, value.dtype)(x, value)
 
 

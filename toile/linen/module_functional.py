@@ -61,7 +61,7 @@ class Functional:
         if not is_valid_rng(rngs):
             raise errors.InvalidRngError(
                 f"RNGs should be of shape (2,) or PRNGKey in Module {type(self).__name__}, but "
-                f"rngs are: {describe(rngs)}",
+                f"rngs are: {rngs if isinstance(rngs, str) else describe(rngs)}",
                 "pass the key first: model.init(toile.random.key(0), x); model.apply(variables, x, "
                 "rngs={'dropout': key})",
             )

@@ -30,6 +30,7 @@ one_or_more = _axes.one_or_more
 promote = _promotion.promote_dtypes
 promote_inexact = _promotion.promote_dtypes_inexact
 with_dtype = _operands.convert
+unwrapped = _operands.unwrapped
 result_type = dtypes.result_type
 issubdtype = dtypes.issubdtype
 canonical_dtype = dtypes.canonicalize_dtype

@@ -66,6 +66,12 @@ def as_array(name: str, x: Any, position: int = 0) -> Array:
     return x if type(x) not in NUMBER_TYPES else number_array(x)
 
 
+def unwrapped(x: Any) -> Any:
+    """The array of an object that has `__jax_array__`; other values unchanged."""
+    convert = getattr(x, "__jax_array__", None)
+    return x if convert is None else convert()
+
+
 def number_array(x: Any) -> Array:
     """Convert a Python number to a rank-0 array of its default dtype, weak unless it is a bool."""
     dtype = dtypes.scalar_dtype(x)

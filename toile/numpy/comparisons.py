@@ -14,7 +14,7 @@ from toile.engine import dtypes
 from toile.engine.annotations import Array, ArrayLike
 from toile.engine.source import here
 from toile.numpy._dtypes import BOOL, COMPLEX, INEXACT, real_part, to_inexact
-from toile.numpy._operands import as_array, convert, literal
+from toile.numpy._operands import as_array, convert, literal, unwrapped
 from toile.numpy._promotion import broadcast_shapes, broadcast_to, promote_args, promote_shapes
 from toile.numpy.creation import asarray
 from toile.numpy.ufuncs import isfinite, isinf, isnan
@@ -204,6 +204,7 @@ def iscomplexobj(x: ArrayLike) -> bool:
         return False
     if isinstance(x, (list, tuple)):
         return any(map(iscomplexobj, x))
+    x = unwrapped(x)
     if not hasattr(x, "dtype"):
         return np.iscomplexobj(x)
     return dtypes.issubdtype(dtypes.dtype(x), np.complexfloating)

@@ -105,6 +105,7 @@ def matmul(a: ArrayLike, b: ArrayLike, *, precision: lax.PrecisionLike = None,
         if out is not None:
             return out
     check("matmul", a, b)
+    a, b = h.unwrapped(a), h.unwrapped(b)
     for i, x in enumerate((a, b)):
         if np.ndim(x) < 1:
             raise ValueError(f"matmul input operand {i} must have ndim at least 1, but it has "
@@ -205,6 +206,7 @@ def vdot(a: ArrayLike, b: ArrayLike, *, precision: lax.PrecisionLike = None,
     Array(5.+0.j, dtype=complex64)
     """
     check("vdot", a, b)
+    a, b = h.unwrapped(a), h.unwrapped(b)
     if h.issubdtype(h.result_type(a), np.complexfloating):
         a = ufuncs.conj(a)
     return dot(manipulation.ravel(a), manipulation.ravel(b), precision=precision,

@@ -739,12 +739,15 @@ def range_ends(name: str, start: Any, stop: Any, dtype: Any) -> tuple[Array, Arr
 
 
 def _between(start: Any, stop: Any, parts: int, dtype: Any) -> Any:
-    """Compute start (1 - t) + stop t for t = 0, 1/parts, ..., which is exact at both ends."""
-    t = lax.div(lax.iota(dtype, parts), _wrapped(parts, dtype))
+    """Compute start (1 - i/parts) + stop i/parts for i = 0, 1, ..., which is exact at the start.
+
+    It is rounded as in JAX, where XLA computes i (stop/parts): whole numbers remain whole."""
     shape = (parts, *start.shape)
-    t = lax.broadcast_in_dim(t, shape, (0,))
-    rest = lax.sub(_wrapped(1, dtype), t)
-    return lax.add(lax.mul(broadcast_to(start, shape), rest), lax.mul(broadcast_to(stop, shape), t))
+    i = lax.broadcast_in_dim(lax.iota(dtype, parts), shape, (0,))
+    part = lax.div(_wrapped(1, dtype), _wrapped(parts, dtype))
+    rest = lax.sub(_wrapped(1, dtype), lax.mul(i, part))
+    end = lax.mul(i, broadcast_to(lax.mul(stop, part), shape))
+    return lax.add(lax.mul(broadcast_to(start, shape), rest), end)
 
 
 def first_axis_to(x: Any, axis: int) -> Any:

@@ -470,6 +470,7 @@ def interp(x: ArrayLike, xp: ArrayLike, fp: ArrayLike,
     Array([ 0.,  5., 50.], dtype=float32)
     """
     check("interp", x, xp, fp)
+    x, xp, fp = (h.unwrapped(v) for v in (x, xp, fp))
     if np.shape(xp) != np.shape(fp) or np.ndim(xp) != 1:
         raise ValueError("xp and fp must be one-dimensional arrays of equal size, got "
                          f"{describe(xp)} and {describe(fp)}{here()}")

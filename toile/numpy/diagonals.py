@@ -201,7 +201,7 @@ def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array
 
 
 def _rows_and_columns(name, a):
-    dims = np.shape(a)
+    dims = np.shape(h.unwrapped(a))
     if len(dims) != 2:
         raise ValueError(f"{name}: needed an array of rank 2, got shape {dims}{here()}")
     return dims
@@ -263,7 +263,7 @@ def diag_indices_from(arr: ArrayLike) -> tuple[Array, ...]:
     Returns:
         A tuple of index arrays, one for each axis. The tuple can be used as an index.
     """
-    dims = np.shape(arr)
+    dims = np.shape(h.unwrapped(arr))
     if len(dims) < 2:
         raise ValueError("input array must be at least 2-d" + here())
     if len(set(dims)) != 1:

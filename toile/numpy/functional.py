@@ -241,6 +241,18 @@ def apply_over_axes(func: Callable[[Array, int], Array], a: ArrayLike,
     return x
 
 
+def _conditions(x: Array, condlist: Any, functions: int) -> list[Array]:
+    """The conditions of `piecewise`, which may be given as one array."""
+    if isinstance(condlist, (list, tuple)):
+        condlist = [h.unwrapped(c) for c in condlist]
+        whole = len(condlist) and np.ndim(condlist[0]) == 0 and x.ndim
+        return [arr(list(condlist))] if whole else [arr(c) for c in condlist]
+    block = arr(condlist)
+    each = block.ndim == 1 and functions - block.shape[0] in (0, 1)  # of rank 0
+    single = block.ndim == 0 or (block.ndim == x.ndim and x.ndim and not each)
+    return [block] if single else [block[i] for i in range(block.shape[0])]
+
+
 def piecewise(x: ArrayLike, condlist: ArrayLike | Sequence[ArrayLike],
               funclist: Sequence[ArrayLike | Callable[..., ArrayLike]], *args: object,
               **kw: object) -> Array:
@@ -251,7 +263,8 @@ def piecewise(x: ArrayLike, condlist: ArrayLike | Sequence[ArrayLike],
 
     Args:
         x: array to evaluate the functions on.
-        condlist: conditions with the shape of `x`, one for each case; or a single condition.
+        condlist: conditions with the shape of `x` or of rank 0, one for each case; or a single
+            condition.
         funclist: functions or constants, one for each case, and optionally one more for the
             elements for which no condition is true; these elements are 0 by default.
         *args: additional arguments for the functions.
@@ -269,13 +282,7 @@ def piecewise(x: ArrayLike, condlist: ArrayLike | Sequence[ArrayLike],
     Array([2., 0., 6.], dtype=float32)
     """
     x = h.as_array("piecewise", x)
-    if isinstance(condlist, (list, tuple)):
-        whole = len(condlist) and np.ndim(condlist[0]) == 0 and x.ndim
-        conditions = [arr(list(condlist))] if whole else [arr(c) for c in condlist]
-    else:
-        block = arr(condlist)
-        single = block.ndim == 0 or (block.ndim == x.ndim and x.ndim)
-        conditions = [block] if single else [block[i] for i in range(block.shape[0])]
+    conditions = _conditions(x, condlist, len(funclist))
     count = len(conditions)
     if len(funclist) == count + 1:
         default = funclist[-1]

@@ -31,7 +31,7 @@ def _operands(name, arrays):
         return [whole[i] for i in range(whole.shape[0])]
     if isinstance(arrays, (int, float, complex)):
         raise TypeError(f"{name}: needed a sequence of arrays, got {arrays!r}{here()}")
-    xs = list(arrays)
+    xs = [h.unwrapped(x) for x in arrays]
     check(name, *xs)
     return xs
 
@@ -466,7 +466,7 @@ def repeat(a: ArrayLike, repeats: ArrayLike, axis: int | None = None, *,
     Array([1, 2, 2, 2, 2], dtype=int32)
     """
     check("repeat", a, repeats)
-    a = arr(a)
+    a, repeats = arr(a), h.unwrapped(repeats)
     if axis is None:
         a, axis = h.with_axis(a, None)
     else:
@@ -594,6 +594,7 @@ def delete(arr: ArrayLike, obj: ArrayLike | slice, axis: int | None = None, *,
 
 def _deleted_rows(obj, n):
     """Convert a known index for n rows to a mask, or to positions that are in bounds."""
+    obj = h.unwrapped(obj)
     obj = np.arange(n)[obj] if isinstance(obj, slice) else h.concrete(obj, "delete index")
     if obj.dtype == np.bool_:
         if obj.shape != (n,):

@@ -44,7 +44,7 @@ def shape(a: ArrayLike | Sequence[Any]) -> tuple[int, ...]:
     if hasattr(a, "shape"):
         return a.shape
     _warn_of_lists("shape", a)
-    return np.shape(a)
+    return np.shape(h.unwrapped(a))
 
 
 def ndim(a: ArrayLike | Sequence[Any]) -> int:
@@ -59,7 +59,7 @@ def ndim(a: ArrayLike | Sequence[Any]) -> int:
     if hasattr(a, "ndim"):
         return a.ndim
     _warn_of_lists("ndim", a)
-    return np.ndim(a)
+    return np.ndim(h.unwrapped(a))
 
 
 def size(a: ArrayLike | Sequence[Any], axis: AxisLike = None) -> int:
@@ -74,7 +74,7 @@ def size(a: ArrayLike | Sequence[Any], axis: AxisLike = None) -> int:
     """
     if not hasattr(a, "shape"):
         _warn_of_lists("size", a)
-    dims = np.shape(a)
+    dims = np.shape(h.unwrapped(a))
     if axis is None:
         return math.prod(dims)
     axes = canonical_axes(axis, len(dims))
@@ -589,6 +589,7 @@ def _shifts(shift):
     """Convert a number, a sequence or an array to a list of shifts: integers or traced scalars."""
     if isinstance(shift, (tuple, list)):
         return [s if isinstance(s, Array) else operator.index(s) for s in shift]
+    shift = h.unwrapped(shift)
     if h.is_concrete(shift):
         value = h.concrete(shift, "roll shift")
         if value.dtype.kind not in "iu":

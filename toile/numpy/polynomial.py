@@ -54,8 +54,18 @@ def polyval(p: ArrayLike, x: ArrayLike, *, unroll: int = 16) -> Array:
 
 
 def _aligned(a, b):
+    """Two polynomials, or arrays of them along the other axes, with equally many coefficients."""
     n = max(a.shape[0], b.shape[0])
-    grow = lambda p: lax.pad(p, lax.full((), 0, p.dtype), [(n - p.shape[0], 0, 0)])
+
+    def grow(p):
+        sides = [(n - p.shape[0], 0, 0), *[(0, 0, 0)] * (p.ndim - 1)]
+        return lax.pad(p, lax.full((), 0, p.dtype), sides)
+
+    if a.shape[1:] != b.shape[1:]:
+        raise ValueError(
+            "polynomials: needed arrays whose shapes differ only in the number of coefficients, "
+            f"along axis 0, got {a.aval.str_short()} and {b.aval.str_short()}{here()}"
+        )
     return grow(a), grow(b)
 
 
@@ -244,7 +254,8 @@ def roots(p: ArrayLike, *, strip_zeros: bool = True) -> Array:
     Args:
         p: coefficients, as a one-dimensional array with the highest power first.
         strip_zeros: whether to remove leading and trailing zeros first; True is not supported for
-            traced values. If False, a leading zero makes every root NaN.
+            traced values. If False, the result has one root for each power; after the roots,
+            there is one NaN for each leading zero.
 
     Returns:
         A complex one-dimensional array.
@@ -258,16 +269,27 @@ def roots(p: ArrayLike, *, strip_zeros: bool = True) -> Array:
     dtype = h.dtypes.to_complex_dtype(p.dtype)
     if p.size < 2:
         return lax.full((0,), 0, dtype)
-    trailing = 0
-    if strip_zeros:
-        values = h.concrete(p, "roots of a traced polynomial (pass strip_zeros=False)")
-        used = np.nonzero(values)[0]
-        if not used.size:
-            return lax.full((0,), 0, dtype)
-        trailing = p.size - 1 - int(used[-1])
-        p = p[int(used[0]):int(used[-1]) + 1]
+    if not strip_zeros:
+        return _padded_roots(p, dtype)
+    values = h.concrete(p, "roots of a traced polynomial (pass strip_zeros=False)")
+    used = np.nonzero(values)[0]
+    if not used.size:
+        return lax.full((0,), 0, dtype)
+    trailing = p.size - 1 - int(used[-1])
+    p = p[int(used[0]):int(used[-1]) + 1]
     out = _companion_roots(p, dtype) if p.size > 1 else lax.full((0,), 0, dtype)
     return jnp.concatenate([out, lax.full((trailing,), 0, dtype)]) if trailing else out
+
+
+def _padded_roots(p, dtype):
+    """The roots of a polynomial that may be traced, then one NaN for each leading zero."""
+    leading = jnp.where(jnp.any(p != 0), jnp.argmax(p != 0), p.size)
+    p = jnp.where(leading == p.size, lax.full_like(p, 1), p)
+    # Leading zeros at the end are roots that are 0, which a stable sort puts last.
+    found = _companion_roots(jnp.roll(p, -leading), dtype)
+    found = found[jnp.argsort(found == 0, stable=True)]
+    kept = jnp.arange(found.size) < found.size - leading
+    return jnp.where(kept, found, complex(np.nan, np.nan))
 
 
 def _companion_roots(p, dtype):

@@ -21,6 +21,7 @@ from toile.engine.broadcasts import note as note_broadcast
 from toile.engine.platform_registry import array_platforms
 from toile.engine.source import here
 from toile.engine.trace import state
+from toile.numpy._aliases import renamed
 from toile.numpy._axes import canonicalize_axes, canonicalize_axis, size_along
 from toile.numpy._dtypes import (
     BOOL,
@@ -392,7 +393,7 @@ def any(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = 
     return _reduce(_ANY, a, axis, None, out, keepdims, None, where)
 
 
-amax, amin = max, min
+amax, amin = renamed("amax", max), renamed("amin", min)
 
 
 def count_nonzero(a: ArrayLike, axis: AxisLike = None, keepdims: bool = False) -> Array:

@@ -259,6 +259,7 @@ def searchsorted(a: ArrayLike, v: ArrayLike, side: Literal["left", "right"] = "l
     if method not in _METHODS:
         raise ValueError(f"{method!r} is an invalid value for keyword 'method'. Expected one of "
                          f"{list(_METHODS[1:])}.{here()}")
+    a, v = h.unwrapped(a), h.unwrapped(v)
     if np.ndim(a) != 1:
         raise ValueError("a should be 1-dimensional (use toile.vmap for rows)" + here())
     if sorter is not None:

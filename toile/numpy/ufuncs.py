@@ -15,6 +15,7 @@ import numpy as np
 from toile import lax
 from toile.engine.annotations import Array, ArrayLike
 from toile.engine.source import here
+from toile.numpy._aliases import renamed
 from toile.numpy._dtypes import BOOL, COMPLEX, INEXACT, UNSIGNED_INTEGERS, default_float
 from toile.numpy._operands import as_array, convert, literal
 from toile.numpy._promotion import inexact, inexact_pair, numeric_pair, pair, select
@@ -1153,7 +1154,10 @@ def nextafter(x: ArrayLike, y: ArrayLike, /) -> Array:
     return lax.nextafter(*inexact_pair("nextafter", x, y))
 
 
-asin, acos, atan, atan2 = arcsin, arccos, arctan, arctan2
-asinh, acosh, atanh = arcsinh, arccosh, arctanh
-degrees, radians = rad2deg, deg2rad
-bitwise_invert, bitwise_left_shift, bitwise_right_shift = bitwise_not, left_shift, right_shift
+asin, acos, atan = renamed("asin", arcsin), renamed("acos", arccos), renamed("atan", arctan)
+asinh, acosh = renamed("asinh", arcsinh), renamed("acosh", arccosh)
+atanh, atan2 = renamed("atanh", arctanh), renamed("atan2", arctan2)
+degrees, radians = renamed("degrees", rad2deg), renamed("radians", deg2rad)
+bitwise_invert = renamed("bitwise_invert", bitwise_not)
+bitwise_left_shift = renamed("bitwise_left_shift", left_shift)
+bitwise_right_shift = renamed("bitwise_right_shift", right_shift)

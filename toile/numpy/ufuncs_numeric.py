@@ -20,6 +20,7 @@ from toile.engine.arrays import ConcreteArray, DeviceArray
 from toile.engine.source import here
 from toile.engine.trace import state
 from toile.lax._operands import integer
+from toile.numpy._aliases import renamed
 from toile.numpy._dtypes import (
     BOOL,
     COMPLEX,
@@ -39,6 +40,7 @@ from toile.numpy._operands import (
     strengthen,
 )
 from toile.numpy._promotion import (
+    broadcast_to,
     full_pair,
     inexact,
     inexact_pair,
@@ -286,10 +288,12 @@ def power(x1: ArrayLike, x2: ArrayLike, /) -> Array:
         if trace is None or not trace.staging or type(x2) is np.ndarray:
             return _whole_power(x1, int(x2))
     exponent = as_operand("power", x2, 1)
-    strong = not pair_of(exponent)[1] and pair_of(exponent)[0] not in INEXACT
+    strong = not pair_of(exponent)[1] and pair_of(exponent)[0] in INTEGERS
     x1, x2 = numeric_pair("power", x1, exponent)
     if x1.dtype in INTEGERS:
         return _integer_power(x1, x2)
+    if pair_of(exponent)[0] in INTEGERS:  # whose derivative at x1 == 0 is not NaN
+        x2 = broadcast_to(as_array("power", exponent, 1), x2.shape)
     return lax.pow(strengthen(x1) if strong else x1, x2)
 
 
@@ -789,4 +793,4 @@ def angle(z: ArrayLike, deg: bool = False) -> Array:
     return lax.mul(result, literal(180 / np.pi, re.dtype, re.weak_type)) if deg else result
 
 
-around, mod = round, remainder
+around, mod = renamed("around", round), renamed("mod", remainder)

@@ -10,9 +10,11 @@ import contextlib
 import functools
 import inspect
 import operator
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from toile.engine.avals import aval_of
 from toile.engine.errors import call_error
 from toile.engine.keypaths import keystr
 from toile.engine.source import describe, here, message
@@ -146,6 +148,15 @@ def _attributes_of(fun: Any) -> dict[str, Any]:
     return getattr(fun, "__dict__", {})
 
 
+def reference_to(wrapper: Any, fun: Any) -> str | None:
+    """The name under which the module of `fun` has its wrapper, as a decorated function has."""
+    name = getattr(fun, "__qualname__", "")
+    found: Any = sys.modules.get(getattr(fun, "__module__", ""))
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return name if found is wrapper else None
+
+
 def argument_labels(
     fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any],
     by_keyword: str | None = None,
@@ -176,3 +187,29 @@ def argument_labels(
             base = key if known is None or key in names else f"{known}[{key!r}]"
         labels += [base + keystr(path) for path, _ in flatten_with_path(kwargs[key])[0]]
     return labels
+
+
+def bad_argument(
+    fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Exception:
+    """The error about the first argument of a jitted function that is not an array or number."""
+    labels = argument_labels(fun, args, kwargs)
+    for label, leaf in zip(labels, flatten((args, kwargs))[0], strict=False):
+        try:
+            aval_of(leaf)
+        except OverflowError:
+            return OverflowError(
+                "An overflow was encountered while parsing an argument to a jitted computation,"
+                f" whose argument path is {label}. Got {type(leaf)} with value {leaf}: it is "
+                "too large for the default integer dtype (pass an array whose dtype holds it, "
+                f"or enable jax_enable_x64){here()}"
+            )
+        except TypeError:
+            return TypeError(
+                f"Error interpreting argument to {fun} as an abstract array. The "
+                f"problematic value is of type {type(leaf)} and was passed to the function at "
+                f"path {label}.\njit: needed arrays or numbers, got {label} = {describe(leaf)} "
+                f"of type {type(leaf).__name__} (mark it with static_argnums or "
+                f"static_argnames, or register its type as a pytree){here()}"
+            )
+    return TypeError(f"jit: an argument of {name_of(fun)} is not an array{here()}")

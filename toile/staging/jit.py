@@ -30,7 +30,7 @@ from toile.engine.platform_registry import array_platforms, platform_of_device, 
 from toile.engine.program import trace_with_refs, wrap_outputs
 from toile.engine.refs import is_ref, ref_function, use_of_refs, value_avals
 from toile.engine.sharded import Sharded, device_of_call, placing, run_call
-from toile.engine.source import describe, here
+from toile.engine.source import here
 from toile.engine.trace import state
 from toile.engine.trees import flatten
 from toile.platforms.call_exits import MAX_LEAVES, MISS, hosted_leaves
@@ -47,7 +47,14 @@ from toile.staging.causes import (
     warn_of_retraces,
 )
 from toile.staging.donation import donated_leaves
-from toile.staging.flat_functions import FlatFunction, argument_labels, dress, name_of
+from toile.staging.flat_functions import (
+    FlatFunction,
+    argument_labels,
+    bad_argument,
+    dress,
+    name_of,
+    reference_to,
+)
 from toile.staging.options import (
     check_compiler_options,
     check_disjoint,
@@ -212,7 +219,7 @@ class PjitFunction(Generic[P, R]):
 
     def __init__(self, fun: Callable[P, R], options: dict[str, Any]):
         check_jittable(fun)
-        self.fun = fun
+        self.fun, self.options = fun, options
         nums, names = named_arguments(fun, options, "static")
         self.static_argnums, self.static_argnames = nums, names
         self.donate_argnums, self.donate_argnames = named_arguments(fun, options, "donate")
@@ -264,8 +271,8 @@ class PjitFunction(Generic[P, R]):
         leaves, in_tree = flatten((args, kwargs))
         try:
             signatures = tuple([_signature(x) for x in leaves])
-        except TypeError as e:
-            raise self._bad_argument(args, kwargs) from e
+        except (TypeError, OverflowError) as e:
+            raise bad_argument(self.fun, args, kwargs) from e
         return leaves, (in_tree, signatures, statics, config.trace_context(), state.axes)
 
     def _as_operation(self, traced: Traced, leaves: Sequence[Any]) -> Any:
@@ -524,21 +531,6 @@ class PjitFunction(Generic[P, R]):
         assert best is not None
         return "; ".join(best[1] or ["a value that it closed over is no longer valid"]), best[2]
 
-    def _bad_argument(self, args: Any, kwargs: Any) -> Exception:
-        labels = argument_labels(self.fun, args, kwargs)
-        for label, leaf in zip(labels, flatten((args, kwargs))[0], strict=False):
-            try:
-                aval_of(leaf)
-            except TypeError:
-                return TypeError(
-                    f"Error interpreting argument to {self.fun} as an abstract array. The "
-                    f"problematic value is of type {type(leaf)} and was passed to the function at "
-                    f"path {label}.\njit: needed arrays or numbers, got {label} = {describe(leaf)} "
-                    f"of type {type(leaf).__name__} (mark it with static_argnums or "
-                    f"static_argnames, or register its type as a pytree){here()}"
-                )
-        return TypeError(f"jit: an argument of {name_of(self.fun)} is not an array{here()}")
-
     # ---- looking inside
     def why(self) -> list[str]:
         """List the reason for each trace of the function.
@@ -609,6 +601,10 @@ class PjitFunction(Generic[P, R]):
                 ) -> PjitFunction[Q, S]: ...
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
+
+    def __reduce__(self) -> Any:
+        """Pickle a reference if there is one; otherwise the function, without what was compiled."""
+        return reference_to(self, self.fun) or (type(self), (self.fun, self.options))
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "function_name": name_of(self.fun)}

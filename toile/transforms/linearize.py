@@ -162,11 +162,14 @@ def record_linear(fun: Callable[..., Sequence[Any]],
     return outs, Tape(trace, inputs, outs)
 
 
-def tape_to_program(tape: Tape, outputs: Sequence[Any]) -> tuple[Program, list[Any]]:
+def tape_to_program(
+    tape: Tape, outputs: Sequence[Any], literals: bool = True
+) -> tuple[Program, list[Any]]:
     """Return the Program of a tape and the values of its residuals.
 
-    The Program has the form (residuals..., inputs...) -> outputs.
-    Entries that the outputs do not need are dropped. Outputs must be on the tape."""
+    The Program has the form (residuals..., inputs...) -> outputs. With `literals`, numbers are part
+    of the Program; without, they are residuals. Entries that the outputs do not need are dropped.
+    Outputs must be on the tape."""
     env: dict[int, Var] = {x.slot: Var(x.aval) for x in tape.inputs}
     inputs = [env[x.slot] for x in tape.inputs]
     residuals: list[Any] = []
@@ -177,7 +180,7 @@ def tape_to_program(tape: Tape, outputs: Sequence[Any]) -> tuple[Program, list[A
         if tape.is_linear(x):
             return env[x.slot]
         aval = aval_of(x)
-        if x.__class__ is DeviceArray and not aval.shape:
+        if literals and x.__class__ is DeviceArray and not aval.shape:
             return Literal(x._data, aval)
         var = found.get(id(x))
         if var is None:

@@ -113,7 +113,8 @@ def value_and_grad(
     """
     refuse_reduce_axes(reduce_axes, "value_and_grad")
     y, pull_back, *aux = _vjp("value_and_grad", fn, scope, primals, has_aux, False, variables, rngs)
-    _, *grads = pull_back(jnp.ones_like(y))
+    (backward,) = pull_back.args  # without variables there is no structure of scopes to restore
+    _, *grads = backward(jnp.ones_like(y))
     return y, *aux, tuple(grads)
 
 
