@@ -239,16 +239,18 @@ class Fusion:
         if inside is None:
             return False
         staged = self._uses_sums(group, e)
-        if staged and not self._has_stages(group):
+        if staged and not self._can_have_stages(group):
             return False
         if e.op.is_reduction:
             m = inside[0]
-            return not group.is_reduced(m) and self._reduce(group, e, m)
+            return not group.is_reduced(m) and self._reduce(group, e, m) and (
+                not staged or self._stage(group))
         rank = len(e.outs[0].aval.shape)
         full = [m for m in inside if len(m) == rank]
         if not full or full.count(full[0]) != len(full):
             return False
-        group.staged |= staged
+        if staged:
+            self._stage(group)
         out = full[0]
         ins = [out if a.aval.shape else () for a in e.ins]
         group.members.append(Member(e, ins, out))
@@ -271,9 +273,16 @@ class Fusion:
         bases = [self._chain(a)[0] for a in e.ins]
         return any(group.is_reduced(group.maps[b]) for b in bases if self.group_of.get(b) is group)
 
-    def _has_stages(self, group: Group) -> bool:
+    def _can_have_stages(self, group: Group) -> bool:
         """Whether reduced values can be used inside the group: if one thread works row by row."""
-        return group.rows and group.row_by_row(self.limits)
+        return group.rows and group.row_by_row(self.limits) or group.can_stride(self.limits)
+
+    def _stage(self, group: Group) -> bool:
+        """Let a group use its reduced values."""
+        if not group.rows:
+            group.stride()
+        group.staged = True
+        return True
 
     # ---- merging groups
     def _merge(self, home: Group, other: Group) -> None:
@@ -302,10 +311,13 @@ class Fusion:
             self._uses_sums(g, m.equation) for g in (home, other) if g.reduced is not None
             for m in (*home.members, *other.members)
         )
-        if (staged or totals) and not self._has_stages(home):
+        rows = home.rows and home.row_by_row(self.limits)
+        if totals and not rows or staged and not self._can_have_stages(home):
             home.reduced = before
             return False
-        home.staged, home.totals = staged, totals
+        home.totals = totals
+        if staged:
+            self._stage(home)
         self._absorb(home, other, names)
         return True
 

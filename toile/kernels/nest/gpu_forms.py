@@ -145,6 +145,11 @@ def row_form_of(x: Loops, vector: int, packs: int) -> RowForm:
     rows = prod(x.extents[: nest.outer])
     if packs * vector <= COMMON_ROW and _have_one_row(x, rows):
         return form(min(4, packs), THREADS // 2, 1, "")
+    if vector == 1 and nest.outer and contiguous_bytes(x, nest.outer - 1) > contiguous_bytes(
+            x, nest.rank - 1):  # adjacent threads read adjacent elements
+        if packs * each <= MOST_OF_THREAD:
+            return form(packs, THREADS // 2, 1)
+        return form(max(1, min(4, 16 // each)), THREADS // 2, 1, "")
     group = _lanes_of(packs, packs * vector, rows, packs * each)
     items = -(-packs // group)
     if items * each <= 32 or items == 1:
@@ -187,6 +192,18 @@ def room_of(nest: LoopNest, most: int) -> int:
     """Bytes of shared memory for rows: what the GPU has, less what joining warps' sums needs."""
     sums = [accumulator(n.dtype).itemsize for n in nest.nodes if isinstance(n, Reduce)]
     return min(most, driver.shared_limit() - MOST_WARPS * sum(sums))
+
+
+def contiguous_bytes(x: Loops, axis: int) -> int:
+    """The bytes of what is read contiguously along an axis."""
+    return sum(bytes_at(p, x.extents, access.picked)
+               for p, access in zip(x.loads, x.nest.loads, strict=True) if p.strides[axis] == 1)
+
+
+def bytes_at(place: Place, extents: Sequence[int], every: bool) -> int:
+    """The bytes of the elements at a place; `every`: of one per position, even if they repeat."""
+    return place.dtype.itemsize * prod(
+        n for n, s in zip(extents, place.strides, strict=True) if s or every)
 
 
 def registers_of(nest: LoopNest, vector: int) -> int:

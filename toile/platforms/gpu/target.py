@@ -40,7 +40,7 @@ class Target(lower.Target):
     choose = staticmethod(attention.choose)
     # A row is the work of one thread block, unless there are too few rows to fill the device.
     limits = Limits(long_row=1 << 16, few_rows=128, total_row=1 << 13, more_moved=1 / 64,
-                    innermost=True)
+                    innermost=True, strided_rows=((32, 1 << 10), (256, 1 << 15)))
 
     def last_pass(self, program: Program) -> Program:
         program = multiply_stored(gather_stored(program), has_sums=False)
