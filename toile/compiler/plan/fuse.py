@@ -113,6 +113,10 @@ class Fusion:
                 producers = [*producers, self.last_effect]
             self.last_effect = group
         self._run_before(group, producers)
+        if group.fusible and group.members[0].equation is e and e.op.by_index:
+            for p in producers:  # what computes the indices of elements may read them, too
+                if p.fusible and p.id in self.groups:
+                    self._merge(group, p)
 
     def _known(self, e: Equation) -> Group | None:
         """The unchanged group that an equation is already in, if there is one.
