@@ -344,7 +344,9 @@ class Fusion:
         return None
 
     def _merge_siblings(self) -> None:
-        """Move sums over rows into a group that already reads the same rows."""
+        """Move sums over rows into a group that already reads the same rows, and compute different
+        sums of one array together."""
+        self._merge_sums()
         rows: dict[Any, list[tuple[Group, Map]]] = {}
         columns: list[tuple[Group, Any, Map]] = []
         for group in self.groups.values():
@@ -358,6 +360,21 @@ class Fusion:
             for row, theirs in rows.get(chain, ()):
                 if self._independent(row, column) and self._unite(row, column, [(theirs, m)]):
                     break
+
+    def _merge_sums(self) -> None:
+        """Merge groups that sum the same array over the same axes, if one of them does nothing
+        else: the smallest and the largest element are found in one pass."""
+        known: dict[Any, list[tuple[Group, Map]]] = {}
+        for group in list(self.groups.values()):
+            if not group.fusible or group.reduced is None or group.totals:
+                continue
+            for chain, m in list(self._full_reads(group)):
+                along = tuple(any(a in group.reduced for a in t) for t in m)
+                found = known.setdefault((chain, along), [])
+                if any(self._independent(home, group) and not (home.staged and group.staged)
+                       and self._unite(home, group, [(theirs, m)]) for home, theirs in found):
+                    break
+                found.append((group, m))
 
     def _merge_interleaved(self) -> None:
         """Merge groups that read parts of the same cache lines, such as the x, y and z of points:
