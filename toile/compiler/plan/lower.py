@@ -190,6 +190,7 @@ class Plan(MadePlan):
         self.staged: dict[Group | None, list[Any]] = {}
         self.bound: set[int] = set()  # numbers of results computed directly in output buffers
         self.again: dict[Any, list[Ref]] = {}  # additional places where a variable is stored
+        self.stacks: dict[Any, dict[int, Any]] = {}  # by scan: carries that move through rows
 
     def inner(
         self, program: Program, inputs: Sequence[Ref], outputs: Sequence[Ref],

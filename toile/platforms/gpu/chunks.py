@@ -4,7 +4,8 @@ A loop of many iterations does not fit in one graph, and the host needs ten time
 an iteration as the GPU needs to run it. All iterations do the same with different slices: a graph
 of an even number of them reads and writes slices in buffers of its own, to and from which the
 slices of a chunk are copied. After an even number of iterations each carry is again in the buffer
-where it began.
+where it began. A carry that moves through the rows of a stack, from one slice to the next, has one
+buffer for both slices, which has a row more; only the first row is copied there.
 """
 
 from __future__ import annotations
@@ -49,8 +50,18 @@ class Chunks:
         self.step, self.turns, self.device = step, turns, device
         written = {r.buffer for r in step.body.outputs}
         self.written = [moving in written for moving, _, _ in step.slices]
-        self.memory = [device.allocate(abs(stride) * turns) if stride else (None, 0)
-                       for _, _, stride in step.slices]
+        # For each slice that a carry is read from: the one that it is written to.
+        self.next = {i: j for i, (_, ref, stride) in enumerate(step.slices)
+                     for j, (_, other, _) in enumerate(step.slices)
+                     if self.written[j] and stride and not self.written[i]
+                     and (ref.at(stride), stride) == (other, step.slices[j][2])}
+        self.memory = [device.allocate(abs(stride) * (turns + (i in self.next)))
+                       if stride and i not in self.next.values() else (None, 0)
+                       for i, (_, _, stride) in enumerate(step.slices)]
+        for i, j in self.next.items():
+            (room, where), stride = self.memory[i], step.slices[i][2]
+            back = max(0, -stride)
+            self.memory[i], self.memory[j] = (room, where + back), (None, where + back + stride)
         steps = list(step.body.all_steps())
         moving = {m for m, _, _ in step.slices} | {
             x[0] for s in steps for x in (*getattr(s, "starts", ()), *getattr(s, "slices", ()))}
@@ -102,9 +113,12 @@ class Chunks:
     ) -> Iterator[tuple[int, int, int, bool]]:
         """For each array: the place of a chunk's slices, their buffer, their size in bytes, and
         whether they are results."""
-        for (_, ref, stride), (_, where), written in zip(
-                self.step.slices, self.memory, self.written, strict=True):
-            if stride:
+        for i, ((_, ref, stride), (_, where), written) in enumerate(zip(
+                self.step.slices, self.memory, self.written, strict=True)):
+            begin = addresses[ref.buffer] + ref.offset
+            if i in self.next:  # the other rows are written before they are read
+                at = where + max(0, -stride) * (self.turns - 1)
+                yield begin + first * stride, at, abs(stride), written
+            elif stride:
                 turn = first if stride > 0 else first + self.turns - 1
-                start = addresses[ref.buffer] + ref.offset + turn * stride
-                yield start, where, abs(stride) * self.turns, written
+                yield begin + turn * stride, where, abs(stride) * self.turns, written
