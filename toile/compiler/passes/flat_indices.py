@@ -3,8 +3,9 @@
     x[i, j] = reshape(x, (-1,))[i n + j]     for x of shape (m, n)
 
 So do indices into the rows of a batch, as `take_along_axis` and mapped functions have them, for
-which i is a count. The components are then not stored as vectors: the kernel that computes them computes the index.
-Indices that are out of bounds are clamped or become -1, as the mode of the gather demands.
+which i is a count. The components are then not stored as vectors: the kernel that computes them
+computes the index. Indices that are out of bounds are clamped or become -1, as the mode of the
+gather demands.
 """
 
 from __future__ import annotations

@@ -468,7 +468,8 @@ class Fusion:
             e = group.members[0].equation
             small = self.limits.innermost and e.op.margins is not None and (
                 e.outs[0].aval.size < SMALL)
-            if group.fusible and len(group.members) == 1 and e.op.picks and not small:
+            nest = small or e.op.kernel_family is None
+            if group.fusible and len(group.members) == 1 and e.op.picks and not nest:
                 group.fusible = False
                 group.members = [Member(group.members[0].equation, [], ())]
                 group.maps = {}

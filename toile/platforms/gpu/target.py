@@ -8,6 +8,7 @@ from typing import Any
 from toile.compiler.ir.groups import Limits
 from toile.compiler.ir.loop_nests import Loops
 from toile.compiler.ir.operands import Operand
+from toile.compiler.passes.extended_arrays import read_extended
 from toile.compiler.passes.joined_parts import read_parts
 from toile.compiler.passes.patches import patch_sums
 from toile.compiler.passes.products import multiply_vectors
@@ -47,7 +48,9 @@ class Target(lower.Target):
         for step in (decode, select_results, multiply_vectors, fft.divide_later,
                      epilogues.fuse_epilogues):
             program = step(program)
-        return read_parts(patch_sums(program, self.can_fuse), self.can_fuse)
+        for join in (patch_sums, read_extended, read_parts):
+            program = join(program, self.can_fuse)
+        return program
 
     def can_fuse(self, e: Equation) -> bool:
         return nests.can_fuse(e)
