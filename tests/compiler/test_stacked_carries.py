@@ -101,7 +101,8 @@ LOOPS = {
     "in a branch": in_a_branch,
     "updated": updated,
     "read by a loop": read_by_a_loop,
-    "gradient": toile.grad(lambda c, xs: (loop(lambda c, new, x: new)(c, xs)[1] ** 2).sum(), (0, 1)),
+    "gradient": toile.grad(
+        lambda c, xs: (loop(lambda c, new, x: new)(c, xs)[1] ** 2).sum(), (0, 1)),
     "not aligned": not_aligned,
 }  # fmt: skip
 

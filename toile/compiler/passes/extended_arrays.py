@@ -21,10 +21,8 @@ import numpy as np
 from toile.compiler.passes.rewriter import Replacement, Rewriter, readers_of, rewrite
 from toile.engine.avals import Aval
 from toile.engine.operation import Operation
-from toile.engine.program import Atom, Equation, Program, Var, without_dead_code
+from toile.engine.program import Atom, Equation, Program, without_dead_code
 from toile.primitives.addresses import is_picked
-from toile.primitives.families import BroadcastInDim, Reshape
-from toile.primitives.shapes import Rev
 
 MOST_TAPS = 16  # slices of a continued array that read the array itself
 MODES = ("edge", "reflect", "symmetric", "wrap")
@@ -79,130 +77,141 @@ def read_extended(program: Program, can_fuse: Callable[[Equation], bool]) -> Pro
     """The Program with `Extend` instead of concatenations of arrays and parts of them."""
     if all(e.op.joined_axis is None for e in program.equations):
         return program
+    known: dict[Atom, tuple[Atom, Extend]] = {}
 
     def rule(new: Rewriter, e: Equation) -> Replacement:
         axis = e.op.joined_axis
-        found = None if axis is None else _extended(new, e, axis)
+        found = None if axis is None else _extended(new, e, axis, known)
         if found is None:
             return None
         x, op = found
-        trial = Equation(op, [x], e.outs, e.source, e.scope)
-        return [new.add(op, [x], e, e.outs[0].aval)] if can_fuse(trial) else None
+        if not can_fuse(Equation(op, [x], e.outs, e.source, e.scope)):
+            return None
+        out = new.add(op, [x], e, e.outs[0].aval)
+        known[out] = found
+        return [out]
 
     after = rewrite(program, rule)
-    return program if after is program else _sliced(without_dead_code(after), can_fuse)
+    return _sliced(without_dead_code(after), known, can_fuse) if known else program
 
 
-def _extended(new: Rewriter, e: Equation, axis: int) -> tuple[Atom, Extend] | None:
+def _extended(new: Rewriter, e: Equation, axis: int,
+              known: dict[Atom, tuple[Atom, Extend]]) -> tuple[Atom, Extend] | None:
     """The array that a concatenation continues along an axis, and how."""
-    if not 2 <= len(e.ins) <= 3 or len({id(a) for a in e.ins}) < len(e.ins):
-        return None
-    for n, x in enumerate(e.ins):
-        if x.__class__ is not Var or n == len(e.ins) - 3:
-            continue
-        sides = [(a, i < n) for i, a in enumerate(e.ins) if i != n]
-        if len(e.ins) == 3 and n != 1:
-            continue
+    count = len(e.ins)
+    for n in (1,) if count == 3 else (0, 1) if count == 2 else ():
+        x = e.ins[n]
         modes = set(MODES)
-        for a, before in sides:
-            modes &= _modes(new, a, x, axis, before)
+        for i, a in enumerate(e.ins):
+            if i != n:
+                modes &= _modes(new, a, x, axis, i < n)
         if modes:
             low = e.ins[0].aval.shape[axis] if n else 0
-            return _joined(new, x, axis, low, e.outs[0].aval.shape, min(modes))
+            return _joined(x, axis, low, e.outs[0].aval.shape, min(modes), known)
     return None
 
 
-def _joined(new: Rewriter, x: Atom, axis: int, low: int, shape: tuple[int, ...],
-            mode: str) -> tuple[Atom, Extend] | None:
+def _joined(x: Atom, axis: int, low: int, shape: tuple[int, ...], mode: str,
+            known: dict[Atom, tuple[Atom, Extend]]) -> tuple[Atom, Extend]:
     """The continuation of an array, which may be continued along other axes already."""
-    made, rank = new.producer(x), len(shape)
-    starts, modes = [0] * rank, [""] * rank
-    if made is not None and isinstance(made.op, Extend) and not made.op.modes[axis]:
-        starts, modes, x = list(made.op.starts), list(made.op.modes), made.ins[0]
+    starts, modes = [0] * len(shape), [""] * len(shape)
+    if x in known and not known[x][1].modes[axis]:
+        x, op = known[x]
+        starts, modes = list(op.starts), list(op.modes)
     starts[axis], modes[axis] = -low, mode
     return x, Extend(tuple(starts), shape, tuple(modes))
 
 
 def _modes(new: Rewriter, a: Atom, x: Atom, axis: int, before: bool) -> set[str]:
     """The modes in which `a` continues `x` at the start, or at the end, of an axis."""
-    made, width, extent = new.producer(a), a.aval.shape[axis], x.aval.shape[axis]
-    if made is None or not 0 < width <= extent:
-        return set()
-    reversed_ = isinstance(made.op, Rev) and made.op.axes == (axis,)
-    repeated = not reversed_ and not made.op.views_part
-    if repeated:
-        made = _repeated(new, made, axis)
-    elif reversed_:
-        made = new.producer(made.ins[0])
-    op: Any = None if made is None else made.op
-    if made is None or not op.views_part or made.ins[0] is not x or any(
-            (s, n, step) != (0, m, 1) for d, (s, n, step, m) in enumerate(
-                zip(op.starts, op.limits, op.strides, x.aval.shape, strict=True)) if d != axis):
-        return set()
-    if op.strides[axis] != 1:
-        return set()
-    part = range(op.starts[axis], op.limits[axis])
-    elements = np.full(width, part[0]) if repeated else np.array(part[::-1] if reversed_ else part)
-    if len(elements) != width:
+    width, extent = a.aval.shape[axis], x.aval.shape[axis]
+    elements = _elements(new, a, x, axis) if 0 < width <= extent and extent > 1 else None
+    if elements is None or len(elements) != width:
         return set()
     start = -width if before else extent
-    return {mode for mode in MODES
-            if extent > 1 and (places(mode, start, width, extent) == elements).all()
-            and (mode != "reflect" or width < extent)}
+    return {mode for mode in MODES if (mode != "reflect" or width < extent)
+            and (places(mode, start, width, extent) == elements).all()}
+
+
+def _elements(new: Rewriter, a: Atom, x: Atom, axis: int) -> Sequence[int] | None:
+    """Which elements of an axis of `x`, and all of the other axes, `a` consists of; None if it
+    consists of something else."""
+    made = new.producer(a)
+    if made is None:
+        return None
+    if made.op.views_part:
+        return _part_of(made, x, axis)
+    if made.op.is_always_view and getattr(made.op, "axes", None) == (axis,):  # it is reversed
+        part = _part_of(new.producer(made.ins[0]), x, axis)
+        return None if part is None else part[::-1]
+    part = _part_of(_repeated(new, made, axis), x, axis)
+    return None if part is None else [part[0]] * a.aval.shape[axis]
+
+
+def _part_of(made: Equation | None, x: Atom, axis: int) -> Sequence[int] | None:
+    """The elements of an axis that a slice of `x` has, if it has all of the other axes."""
+    if made is None or not made.op.views_part or made.ins[0] is not x:
+        return None
+    op: Any = made.op
+    for d, (start, limit, step, n) in enumerate(zip(op.starts, op.limits, op.strides, x.aval.shape,
+                                                    strict=True)):
+        if step != 1 or d != axis and (start, limit) != (0, n):
+            return None
+    return range(op.starts[axis], op.limits[axis])
 
 
 def _repeated(new: Rewriter, made: Equation, axis: int) -> Equation | None:
-    """The slice of one element that an equation repeats along an axis; None if there is none."""
+    """The slice of one element that an equation repeats along an axis; None if there is none.
+
+    `jnp.repeat` adds an axis, which a reshape joins with the axis of one element."""
     shape = made.outs[0].aval.shape
-    spread = new.producer(made.ins[0]) if made.op.is_view and made.ins else None
-    if spread is None or not isinstance(spread.op, BroadcastInDim):
-        spread = made
-    if not isinstance(spread.op, BroadcastInDim):
+    spread: Equation | None = made
+    full, kept = shape, list(range(len(shape)))
+    if made.op.is_view and not hasattr(made.op, "dims"):
+        spread = new.producer(made.ins[0])
+        full = (*shape[:axis], 1, *shape[axis:])
+        kept = [d for d in range(len(full)) if d != axis + 1]
+    op: Any = None if spread is None else spread.op
+    if spread is None or (getattr(op, "shape", None), getattr(op, "dims", None)) != (
+            full, tuple(kept)):
         return None
+    found = new.producer(spread.ins[0])
     one = (*shape[:axis], 1, *shape[axis + 1:])
-    kept = [d for d in range(len(shape) + 1) if d != axis + 1]
-    apart = (*shape[:axis], 1, shape[axis], *shape[axis + 1:]), tuple(kept)
-    together = shape, tuple(range(len(shape)))
-    way = apart if spread is not made else together
-    if (spread.op.shape, spread.op.dims) != way or spread.ins[0].aval.shape != one:
-        return None
-    if spread is not made and not isinstance(made.op, Reshape):
-        return None
-    return new.producer(spread.ins[0])
+    return found if found is not None and spread.ins[0].aval.shape == one else None
 
 
 # ---- slices
 
 
-def _sliced(program: Program, can_fuse: Callable[[Equation], bool]) -> Program:
+def _sliced(program: Program, known: dict[Atom, tuple[Atom, Extend]],
+            can_fuse: Callable[[Equation], bool]) -> Program:
     """Read slices of continued arrays where these are, if nothing else reads the arrays."""
     readers, outputs = readers_of(program), set(program.outputs)
-    wanted = {e.outs[0] for e in program.equations if isinstance(e.op, Extend)
-              and e.outs[0] not in outputs and _only_slices(e, readers, outputs, can_fuse)}
+    wanted = {out for e in program.equations for out in e.outs if out in known
+              and out not in outputs and _only_slices(out, readers, outputs, can_fuse)}
 
     def rule(new: Rewriter, e: Equation) -> Replacement:
         if not e.op.views_part or e.ins[0] not in wanted:
             return None
-        made = new.producer(e.ins[0])
-        assert made is not None
-        return [new.add(_part(made.op, e.op), made.ins, e, e.outs[0].aval)]
+        x, op = known[e.ins[0]]
+        return [new.add(_part(op, e.op), [x], e, e.outs[0].aval)]
 
     return without_dead_code(rewrite(program, rule)) if wanted else program
 
 
-def _part(op: Any, part: Any) -> Extend:
+def _part(op: Extend, part: Any) -> Extend:
     """What a slice takes of a continued array."""
     starts = tuple(a + b for a, b in zip(op.starts, part.starts, strict=True))
     sizes = tuple(b - a for a, b in zip(part.starts, part.limits, strict=True))
-    modes = tuple(mode or ("edge" if (start, size) != (0, whole) else "") for mode, start, size, whole
-                  in zip(op.modes, starts, sizes, op.sizes, strict=True))
+    cut = [(a, n) != (0, whole) for a, n, whole in zip(starts, sizes, op.sizes, strict=True)]
+    modes = tuple(mode or "edge" * c for mode, c in zip(op.modes, cut, strict=True))
     return Extend(starts, sizes, modes)
 
 
-def _only_slices(e: Equation, readers: dict[Atom, list[Equation]], outputs: set[Atom],
+def _only_slices(x: Atom, readers: dict[Atom, list[Equation]], outputs: set[Atom],
                  can_fuse: Callable[[Equation], bool]) -> bool:
     """Whether only loop nests read an array, and only through a few slices of its elements."""
-    found = readers.get(e.outs[0], [])
+    found = readers.get(x, [])
     return 0 < len(found) <= MOST_TAPS and all(
         r.op.views_part and not any(s != 1 for s in getattr(r.op, "strides", (0,)))
         and r.outs[0] not in outputs and _fuses_all(readers.get(r.outs[0], ()), can_fuse)

@@ -66,25 +66,32 @@ def _compute_together(loop: Any, whole: Var, parts: dict[Any, tuple[Var, int, in
         if len(at) == 1 and len(e.outs) == 1:
             rest = (*e.ins[:at[0]], *e.ins[at[0] + 1:])
             found.setdefault((e.op, at[0], rest), []).append((parts[e.ins[at[0]]][2], e))
-    for (op, i, rest), same in found.items():
+    for (_, i, _), same in found.items():
         same.sort(key=lambda pair: pair[0])
         axis = parts[same[0][1].ins[i]][1] + 1
-        kept = _kept_axis(op, i, axis)
-        if kept is None or len(same) < 2 or not _are_adjacent(same, i, axis):
-            continue
-        first = same[0][1]
-        run = _run(whole, axis, same[0][0], sum(e.ins[i].aval.shape[axis] for _, e in same), first)
-        ins = [*rest[:i], run[-1].outs[0] if run else whole, *rest[i:]]
-        out = Var(infer_list(op, [a.aval for a in ins])[0])
-        if out.aval.size > ins[i].aval.size:  # copies of its parts would take longer
-            continue
-        new, start = [*run, Equation(op, ins, [out], first.source, first.scope)], 0
-        for _, e in same:
-            new.append(_sliced(out, kept, start, e.outs[0], e))
-            start += e.outs[0].aval.shape[kept]
+        new = _together(whole, axis, i, same)
         gone = {id(e) for _, e in same}
         n = next(n for n, e in enumerate(loop.after) if id(e) in gone)
-        loop.after = [*loop.after[:n], *new, *(e for e in loop.after[n:] if id(e) not in gone)]
+        if new:
+            loop.after = [*loop.after[:n], *new, *(e for e in loop.after[n:] if id(e) not in gone)]
+
+
+def _together(whole: Var, axis: int, i: int, same: list[tuple[int, Equation]]) -> list[Equation]:
+    """What replaces equations whose operands i are parts of an array; nothing if they stay."""
+    start, e = same[0]
+    kept = _kept_axis(e.op, i, axis)
+    if kept is None or len(same) < 2 or not _are_adjacent(same, i, axis):
+        return []
+    run = _run(whole, axis, start, sum(x.ins[i].aval.shape[axis] for _, x in same), e)
+    ins = [*e.ins[:i], run[-1].outs[0] if run else whole, *e.ins[i + 1:]]
+    out = Var(infer_list(e.op, [a.aval for a in ins])[0])
+    if out.aval.size > ins[i].aval.size:  # copies of its parts would take longer
+        return []
+    new, at = [*run, Equation(e.op, ins, [out], e.source, e.scope)], 0
+    for _, x in same:
+        new.append(_sliced(out, kept, at, x.outs[0], x))
+        at += x.outs[0].aval.shape[kept]
+    return new
 
 
 def _are_adjacent(same: Sequence[tuple[int, Equation]], i: int, axis: int) -> bool:
@@ -180,17 +187,11 @@ class _Join:
         if e is None or e.op.kernel_family != "contraction" or e.effects:
             return None
         sides = [i for i, a in enumerate(e.ins) if a in self.fixed]
-        op: Any = e.op
-        if len(sides) != 1 or e.ins[1 - sides[0]].__class__ is Literal or not e.outs[0].aval.size:
+        if len(sides) != 1 or e.ins[1 - sides[0]].__class__ is Literal:
             return None
-        own, other = (op.rhs, op.lhs) if sides[0] else (op.lhs, op.rhs)
-        if summed:
-            labels = [c for c in own if c not in op.out and c in other]
-        else:
-            labels = [c for c in op.out if c in own and c not in other]
-        if not labels or op.flops(*(a.aval for a in e.ins)) < 2 * FEWEST_TERMS:
-            return None
-        return _Product(e, sides[0], labels[0])
+        labels = _labels(e.op, sides[0], summed)
+        enough = e.op.flops(*(a.aval for a in e.ins)) >= 2 * FEWEST_TERMS
+        return _Product(e, sides[0], labels[0]) if labels and enough else None
 
     # ---- one operand, several results
     def results(self) -> None:
@@ -321,6 +322,14 @@ class _Join:
             self.loop.consts.append((found, outside))
             self.fixed.add(found)
         return found
+
+
+def _labels(op: Any, side: int, summed: bool) -> list[str]:
+    """The labels of the axes of an operand along which it can be extended."""
+    own, other = (op.rhs, op.lhs) if side else (op.lhs, op.rhs)
+    if summed:
+        return [c for c in own if c not in op.out and c in other]
+    return [c for c in op.out if c in own and c not in other]
 
 
 class _Runs:

@@ -127,6 +127,14 @@ class _Carries:
         step.slices += [(read, at, stack.stride), (write, at.at(stack.stride), stack.stride)]
         self._note(step, i, Ref(read), Ref(write), {stack.rows.buffer})
 
+    def copy_ends(self, turns: int) -> None:
+        """Copy the last values that stay in stacks."""
+        for i, stack in self.stacks.items():
+            out = self.finals[i]
+            if not stack.final and self.plan.is_read(out):
+                self.plan.begin({out.ref.buffer})
+                self.plan.copy(out, _at(stack.end(turns), out))
+
     def _begun(self, i: int) -> Ref:
         """A buffer with the initial value: the one where it was computed if nothing else reads it,
         else a copy."""
@@ -194,10 +202,7 @@ def lower_scan(op: Scan, ins: list[Operand], outs: list[Operand], plan: Plan) ->
     step.reads |= {r.buffer for _, r, _ in step.slices} | {r.buffer for _, r in step.starts}
     step.touch(step.children)
     plan.steps.append(step)
-    for i, s in carries.stacks.items():
-        if not s.final and plan.is_read(outs[i]):
-            plan.begin({outs[i].ref.buffer})
-            plan.copy(outs[i], _at(s.end(op.length), outs[i]))
+    carries.copy_ends(op.length)
     return True
 
 

@@ -50,18 +50,8 @@ class Chunks:
         self.step, self.turns, self.device = step, turns, device
         written = {r.buffer for r in step.body.outputs}
         self.written = [moving in written for moving, _, _ in step.slices]
-        # For each slice that a carry is read from: the one that it is written to.
-        self.next = {i: j for i, (_, ref, stride) in enumerate(step.slices)
-                     for j, (_, other, _) in enumerate(step.slices)
-                     if self.written[j] and stride and not self.written[i]
-                     and (ref.at(stride), stride) == (other, step.slices[j][2])}
-        self.memory = [device.allocate(abs(stride) * (turns + (i in self.next)))
-                       if stride and i not in self.next.values() else (None, 0)
-                       for i, (_, _, stride) in enumerate(step.slices)]
-        for i, j in self.next.items():
-            (room, where), stride = self.memory[i], step.slices[i][2]
-            back = max(0, -stride)
-            self.memory[i], self.memory[j] = (room, where + back), (None, where + back + stride)
+        self.next = self._next()
+        self.memory = self._allocated()
         steps = list(step.body.all_steps())
         moving = {m for m, _, _ in step.slices} | {
             x[0] for s in steps for x in (*getattr(s, "starts", ()), *getattr(s, "slices", ()))}
@@ -69,6 +59,26 @@ class Chunks:
         self.touched = {whole_buffer(b) for s in steps for b in s.reads | s.writes} - moving
         self.graphs: OrderedDict[Any, int] = OrderedDict()
         self.graph = 0
+
+    def _next(self) -> dict[int, int]:
+        """For each slice that a carry is read from: the one that it is written to."""
+        written = {(ref, stride): j for j, (_, ref, stride) in enumerate(self.step.slices)
+                   if self.written[j]}
+        return {i: written[ref.at(stride), stride]
+                for i, (_, ref, stride) in enumerate(self.step.slices)
+                if stride and not self.written[i] and (ref.at(stride), stride) in written}
+
+    def _allocated(self) -> list[tuple[Any, int]]:
+        """The memory of the slices of a chunk, with its addresses."""
+        after = set(self.next.values())
+        found = [self.device.allocate(abs(stride) * (self.turns + (i in self.next)))
+                 if stride and i not in after else (None, 0)
+                 for i, (_, _, stride) in enumerate(self.step.slices)]
+        for i, j in self.next.items():
+            (room, where), stride = found[i], self.step.slices[i][2]
+            where += max(0, -stride)
+            found[i], found[j] = (room, where), (None, where + stride)
+        return found
 
     def forget(self, driver: Any) -> None:
         """Destroy the graphs with the driver that made them; nothing may be running."""
