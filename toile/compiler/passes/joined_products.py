@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from toile.compiler.scalar.fusible import by_element
 from toile.engine.config import flags
@@ -210,9 +210,11 @@ class _Join:
 
     def _join_results(self, products: Sequence[_Product]) -> None:
         first = products[0]
-        e, op = first.equation, first.equation.op
+        e, op = first.equation, cast(Any, first.equation.op)
         weights = self._weights(products)
-        ins = [first.varying, weights] if first.side else [weights, first.varying]
+        ins: list[Atom] = [weights, first.varying]
+        if first.side:
+            ins.reverse()
         out = Var(infer_list(op, [a.aval for a in ins])[0])
         axis = op.out.index(first.label)
         new = [Equation(op, ins, [out], e.source, e.scope)]
@@ -285,7 +287,7 @@ class _Join:
         if run:
             self.parts[run[0].outs[0]] = whole, axis, start
         operand, weights = run[0].outs[0] if run else whole, self._weights(products)
-        ins = [operand, weights] if first.side else [weights, operand]
+        ins: list[Atom] = [operand, weights] if first.side else [weights, operand]
         gone = {p.equation.outs[0] for p in products}
         left = [a for a in self._terms(e) if a not in gone]
         out = Var(first.equation.outs[0].aval) if left else e.outs[0]

@@ -30,6 +30,7 @@ from toile.primitives.families import BroadcastInDim, add
 from toile.transforms.vmap import vmap_program
 
 MOST_BYTES = 1 << 30  # of the values that are stacked for a product after the loop
+MOST_STACKED = 4  # times the bytes of a sum of products, which would be stacked instead
 
 
 class Loop:
@@ -362,9 +363,11 @@ def _sink_products(loop: Loop) -> None:
     made, uses = loop.producers(), loop.uses()
     ys = []
     for y, result in list(loop.ys):
-        found = _sum_of_products(y, made, uses)
-        ins = list(dict.fromkeys(a for e in found or () for a in e.ins if made.get(a) not in found))
-        if found is None or loop.stacking(ins) > MOST_BYTES:
+        found = _sum_of_products(y, made, uses) or []
+        ins = list(dict.fromkeys(a for e in found for a in e.ins
+                                 if isinstance(a, Var) and made.get(a) not in found))
+        most = MOST_BYTES if len(found) == 1 else MOST_STACKED * y.aval.nbytes * loop.op.length
+        if not found or loop.stacking(ins) > min(MOST_BYTES, most):
             ys.append((y, result))
             continue
         before = len(loop.ys)
