@@ -265,6 +265,7 @@ class Plan(MadePlan):
             base in self.fused.group_of and is_whole(view)
             and found is not None and not found.offset
             and isinstance(found.buffer, VariableBuffer) and found.buffer.var is base
+            and found.buffer.nbytes == base.aval.nbytes  # no other variable has a part of it
             and self.last_readers[base] < len(self.fused.groups)  # it is not returned
             and self.fused.groups[self.last_readers[base]] is self.origin
             and sum(self.fused.view(a).base is base for a in e.ins) == 1

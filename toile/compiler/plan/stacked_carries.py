@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 from toile.compiler.ir.geometry import dense
 from toile.compiler.ir.operands import Operand, Ref, VariableBuffer
-from toile.engine.avals import Aval
 from toile.engine.program import Program, Var
 
 UNIT = 16  # bytes: rows begin at multiples of it, so that kernels read packs of elements
@@ -53,7 +52,7 @@ def stack_of(body: Program, carries: int, i: int, given: Any, op: Any, plan: Any
         return None
     after = [j for j, (y, out) in enumerate(stacked)
              if y is body.outputs[i] and _is_movable(out, plan)]
-    rows = Ref(VariableBuffer(Var(Aval((op.length + 1, *aval.shape), aval.dtype))))
+    rows = Ref(VariableBuffer(stacked[before[0]][1], 1))
     stride = -aval.nbytes if op.reverse else aval.nbytes
     found = Stack(rows, stride, before[0], after[0] if after else None,
                   _is_movable(outs[i], plan))
@@ -71,7 +70,8 @@ def _is_movable(out: Var, plan: Any) -> bool:
     """Whether a result is a temporary that may be stored anywhere."""
     ref = plan.refs.get(out)
     return ref is not None and not ref.offset and isinstance(ref.buffer, VariableBuffer) and (
-        ref.buffer.var is out) and ref.buffer not in plan.outside
+        ref.buffer.var is out) and ref.buffer.nbytes == out.aval.nbytes and (
+        ref.buffer not in plan.outside)
 
 
 def begin(stack: Stack, init: Operand, turns: int, plan: Any) -> None:
