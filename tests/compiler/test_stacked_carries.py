@@ -113,7 +113,8 @@ def test_loops(name, run):
 
 
 def body_of(fun, *args, target=TARGET):
-    plan = planned(optimize(toile.make_jaxpr(fun)(*args).jaxpr), target)
+    program = optimize(toile.make_jaxpr(fun)(*args).jaxpr, choose=target.choose)
+    plan = planned(program, target)
     return [step for step in plan.all_steps() if isinstance(step, ScanStep)], plan
 
 

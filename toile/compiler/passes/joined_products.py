@@ -29,14 +29,16 @@ WIDE = 4  # bytes of floats that are not rounded between a product and a sum
 Parts = dict[Atom, tuple[Var, int, int]]  # parts of joined operands: of what, axis, start
 
 
-def join_products(loop: Any) -> Parts:
-    """Join the products of a scan, taken apart, whose other operands are the same in every step;
-    returns the parts of their joined operands."""
+def join_products(loop: Any, joins_results: bool) -> Parts:
+    """Join the products of a scan, taken apart, whose other operands are the same in every step:
+    those that are added and, if `joins_results`, those that share an operand. Returns the parts of
+    the joined operands."""
     if loop.op.length < FEWEST_TURNS:
         return {}
     join = _Join(loop)
     join.sums()
-    join.results()
+    if joins_results:
+        join.results()
     join.update()
     return join.parts
 

@@ -124,8 +124,10 @@ class Loop:
         return [*self.before, *middle, *self.after]
 
 
-def hoist_from_scans(program: Program, prepare: Callable[[Program], Program]) -> Program:
-    """The Program with less work in its scans; `prepare` runs the passes over their bodies."""
+def hoist_from_scans(program: Program, prepare: Callable[[Program], Program],
+                     joins_results: bool = False) -> Program:
+    """The Program with less work in its scans; `prepare` runs the passes over their bodies, and
+    `joins_results` says whether products with one operand are joined."""
     if not any(map(_is_counted, program.equations)):
         return program
     env: dict[Atom, Atom] = {}
@@ -140,7 +142,7 @@ def hoist_from_scans(program: Program, prepare: Callable[[Program], Program]) ->
             _find_constants(loop, made)
             _hoist_invariants(loop)
             _hoist_products(loop)
-            parts = join_products(loop)
+            parts = join_products(loop, joins_results)
             _sink_sums(loop, made)
             _sink_products(loop)
             stack_together(loop, parts)
