@@ -300,3 +300,26 @@ def test_what_is_returned_twice_is_stored_twice(f):
         assert not any("copy" in n for n in notes), notes
         for a, b in zip(toile.jit(f)(x), f(x), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-5)
+
+
+SUMS = {
+    "of all": (lambda x: (x.min(), x.max()), 1),
+    "of columns": (lambda x: (x.min(0), x.max(0), x.sum(0)), 1),
+    "of rows": (lambda x: (x.min(1), x.max(1), x.mean(1)), 1),
+    "over several axes": (lambda x: (x.reshape(40, 5, 60).sum((0, 2)),
+                                     x.reshape(40, 5, 60).max((0, 2))), 1),
+    "of functions": (lambda x: (jnp.abs(x).max(0), (x * x).sum(0)), 1),
+    "of different axes": (lambda x: (x.min(1), x.max()), 2),
+    "one of which needs the other": (lambda x: (x.max(), (x * x.max()).min()), 2),
+    "of parts": (lambda x: (x[:100].min(0), x[100:].max(0)), 2),
+}
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_sums_of_one_array_are_computed_together(name):
+    fun, groups = SUMS[name]
+    x = np.random.default_rng(0).normal(size=(200, 60)).astype("f4")
+    fused = plan_of(optimize(toile.make_jaxpr(fun)(x).jaxpr), Target(1)).fused
+    assert sum(group.reduced is not None for group in fused.groups) == groups
+    for got, want in zip(toile.jit(fun)(x), fun(jnp.asarray(x)), strict=True):
+        np.testing.assert_allclose(got, want, rtol=2e-6, atol=1e-5)

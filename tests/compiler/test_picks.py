@@ -11,8 +11,11 @@ from tests.gpu.test_programs import program_of
 from toile import lax
 from toile.compiler.compilation import compile_program
 from toile.compiler.ir.steps import Region
+from toile.compiler.pipeline import optimize
 from toile.compiler.plan.fuse import fuse
+from toile.compiler.plan.lower import planned
 from toile.kernels.nest.cpu import can_fuse
+from toile.platforms.cpu.target import Target as CpuTarget
 from toile.platforms.gpu.target import TARGET
 from toile.scipy.ndimage import map_coordinates
 
@@ -283,3 +286,46 @@ def test_results_do_not_overwrite_what_they_pick(name, fun, monkeypatch):
     program, _ = program_of(fun, (x, IDS["inside"]))
     with host_driver.host_gpu(monkeypatch) as (_, device):
         assert host_driver.compiled(program, device).overwritten([0]) == {}
+
+
+def along(axis, mode):
+    return lambda x, i: jnp.take_along_axis(x, i, axis, mode=mode)
+
+
+ELEMENTS = {
+    **{f"rows, {mode}": along(1, mode) for mode in ("clip", "fill")},
+    "columns": along(0, "clip"),
+    "a mapped row": toile.vmap(lambda x, i: x[i]),
+    "a mapped row, fill": toile.vmap(lambda x, i: x.at[i].get(mode="fill", fill_value=7)),
+    "a mapped row, promised": toile.vmap(lambda x, i: x.at[i % 10].get(mode="promise_in_bounds")),
+    "a mapped element": toile.vmap(lambda x, i: lax.dynamic_index_in_dim(x, i[0], 0, False)),
+    "a window of one element": lambda x, i: toile.vmap(
+        lambda i: lax.dynamic_slice(x, (i[0], i[1]), (1, 1)))(i),
+    "three axes": lambda x, i: toile.vmap(toile.vmap(lambda x, i: x[i]))(
+        x.reshape(4, 3, 10), i.reshape(4, 3, 10)[:, :, :3]),
+}
+PLACES = np.random.default_rng(5).integers(-14, 14, (12, 10)).astype("int32")
+
+
+@pytest.mark.parametrize("name", ELEMENTS)
+def test_one_kernel_computes_places_and_reads_elements(name):
+    """Elements of rows that are mapped are read at computed places, too."""
+    fun = ELEMENTS[name]
+    x = np.random.default_rng(6).normal(size=(12, 10)).astype("f4")
+    gradient = toile.grad(lambda x, i: (jnp.sin(jnp.nan_to_num(fun(x, i))) ** 2).sum())
+    for f in (fun, lambda x, i: fun(x, i) * 2, gradient):
+        got = toile.jit(f)(x, PLACES)
+        np.testing.assert_allclose(got, f(jnp.asarray(x), jnp.asarray(PLACES)), 2e-6, 1e-7)
+    program = optimize(toile.make_jaxpr(fun)(x, PLACES).jaxpr)
+    for target in (CpuTarget(1), TARGET):
+        assert sum(len(step.launches) for step in planned(program, target).steps) == 1
+
+
+def test_searches_in_many_rows_are_few_kernels():
+    rows, values = (np.sort(np.random.default_rng(i).normal(size=(8, 300)), 1).astype("f4")
+                    for i in (0, 1))
+    want = np.stack([np.searchsorted(a, v) for a, v in zip(rows, values, strict=True)])
+    search = toile.vmap(jnp.searchsorted)
+    np.testing.assert_array_equal(toile.jit(search)(rows, values), want)
+    plan = planned(optimize(toile.make_jaxpr(search)(rows, values).jaxpr), TARGET)
+    assert sum(len(step.launches) for step in plan.steps) <= 2

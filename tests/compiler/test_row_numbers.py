@@ -8,9 +8,10 @@ import pytest
 import toile
 import toile.numpy as jnp
 from toile import lax
+from toile.compiler.passes.flat_indices import flatten_indices
 from toile.compiler.passes.moves import cancel_moves
 from toile.compiler.passes.row_numbers import batch_by_row_numbers
-from toile.compiler.pipeline import optimize
+from toile.compiler.pipeline import PASSES, optimize
 from toile.primitives.contractions import DotGeneral
 from toile.primitives.gathers import Gather, Scatter
 
@@ -23,11 +24,15 @@ rows = lambda: jnp.arange(N)
 
 
 def lowered(f, *args):
-    """The gathers and scatters of a function, after the pass alone and after all passes."""
+    """The gathers and scatters of a function, before batches become parts of the indices, and after
+    all passes."""
     program = toile.make_jaxpr(f)(*args).jaxpr
-    inlined = optimize(program)
+    batched = program
+    for step in PASSES:
+        if step is not flatten_indices:
+            batched = step(batched)
     return [[e.op for e in p.equations if isinstance(e.op, Gather | Scatter)]
-            for p in (batch_by_row_numbers(inlined), inlined)]
+            for p in (batch_by_row_numbers(batched), optimize(program))]
 
 
 # name: function of an array and indices, the operand, how many of its axes are a batch afterwards

@@ -48,7 +48,19 @@ def waiting(xs):
     return first, lax.scan(step, xs[0], xs)
 
 
+def stacked(xs, reverse=False):
+    """The carries before and after each turn, which share the rows of one array."""
+    def body(c, x):
+        new = jnp.tanh(c * 0.5 + x)
+        return new, (c, new)
+
+    last, (before, after) = lax.scan(body, xs[0], xs, reverse=reverse)
+    return last + 1, before - after, after * 2
+
+
 PROGRAMS = {
+    "rows of carries": (stacked, lambda n: (normal(n, 4),)),
+    "rows of carries, reverse": (lambda xs: stacked(xs, True), lambda n: (normal(n, 4),)),
     "forward": (lambda xs: lax.scan(step, xs[0], xs), lambda n: (normal(n, 4),)),
     "reverse": (lambda xs: lax.scan(step, xs[0], xs, reverse=True), lambda n: (normal(n, 4),)),
     "products": (recurrent, lambda n: (normal(4, 4), normal(n, 4))),

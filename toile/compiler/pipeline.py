@@ -44,8 +44,9 @@ def _simplified(program: Program, choose: Choice) -> Program:
 
 
 def hoist_from_loops(program: Program, choose: Choice = plain) -> Program:
-    """Move work out of loops."""
-    return hoist_from_scans(program, partial(_simplified, choose=choose))
+    """Move work out of loops. Backends that choose attention, GPUs, also start each product apart:
+    for them, products with one operand are joined. On CPUs, that does not pay."""
+    return hoist_from_scans(program, partial(_simplified, choose=choose), choose is not plain)
 
 
 PASSES: tuple[Pass, ...] = (

@@ -11,6 +11,7 @@ from toile.disk.plan_schema import Record
 
 _OPERATIONS = {
     "toile.compiler.index_tests": "ReportIndices",
+    "toile.compiler.passes.extended_arrays": "Extend",
     "toile.compiler.passes.messages": "EdgesByTarget GatherScatter",
     "toile.compiler.passes.joined_parts": "Rotate",
     "toile.compiler.passes.quantized_products": "QuantizedProduct",

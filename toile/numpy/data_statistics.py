@@ -162,17 +162,20 @@ def histogram(a: ArrayLike, bins: int | ArrayLike = 10, range: Sequence[ArrayLik
     if weights is None:
         check("histogram", a, bins if not isinstance(bins, str) else 0)
         a, = promote_inexact(a)
-        weights = lax.full(a.shape, 1, a.dtype)
+        weights = lax.full(a.shape, 1, h.index_dtype())  # integers are added without sorting them
+        dtype = a.dtype
     else:
         check("histogram", a, weights)
         if np.shape(a) != np.shape(weights):
             raise ValueError("weights should have the same shape as a." + here())
         a, weights = promote_inexact(a, weights)
+        dtype = weights.dtype
     edges = histogram_bin_edges(a, bins, range, weights)
     added = jnp.ravel(weights)
     x, edges = promote_inexact(jnp.ravel(a), edges)
     counts = index_update.update(lax.full((edges.shape[0],), 0, added.dtype), (_bins(x, edges),),
                                  added, "add", mode="drop")[1:]
+    counts = lax.convert_element_type(counts, dtype)
     if density:
         counts = counts / (edges[1:] - edges[:-1]) / jnp.sum(counts)
     return counts, edges

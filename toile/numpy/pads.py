@@ -112,6 +112,9 @@ def _wrap(x, widths):
         if n == 0:
             raise ValueError("can't extend empty axis using modes other than 'constant' or "
                              "'empty'" + here())
+        if max(before, after) <= n:
+            x = _grow(x, _slab(x, axis, n - before, n), _slab(x, axis, 0, after), axis)
+            continue
         rows = np.arange(-before, n + after) % n
         x = joins._rows(x, rows.astype(np.int32), axis)
     return x

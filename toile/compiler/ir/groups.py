@@ -21,6 +21,7 @@ from toile.engine.program import Atom, Equation, Program
 from toile.engine.records import dataclass
 
 Map = tuple[tuple[int, ...], ...]  # domain axes for each axis of a value
+ADJACENT = 32  # elements of neighboring rows that threads read together
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,9 @@ class Limits:
     total_row: int = 0  # the longest row whose totals are kept while rows are processed; 0: none
     innermost: bool = False  # whether elements at computed places along it can be read
     more_moved: float = 0.0  # extra bytes that may be moved to avoid storing one byte
+    # The longest row, and the fewest such rows, that threads process one each, although the
+    # elements of a row are not adjacent in memory; those of neighboring rows are.
+    strided_rows: tuple[tuple[int, int], ...] = ()
 
 
 class Member:
@@ -48,7 +52,7 @@ class Group:
     """A group while it is being built."""
 
     __slots__ = ("id", "members", "maps", "extents", "order", "reduced", "fusible", "before",
-                 "direct", "readers", "staged", "totals")
+                 "direct", "readers", "staged", "totals", "strided")
 
     def __init__(self, id: int, fusible: bool):
         self.id, self.fusible = id, fusible
@@ -58,6 +62,7 @@ class Group:
         self.order: list[int] = []  # domain axes, innermost last
         self.reduced: frozenset[int] | None = None
         self.staged = False  # whether some member uses a reduced value
+        self.strided = False  # whether rows are not adjacent in memory (see `Limits.strided_rows`)
         self.totals: set[Atom] = set()  # sums over the axes that are not in `reduced`
         self.direct = 0  # bits of the groups that this one reads from
         self.readers: set[int] = set()  # the groups that read from this one
@@ -67,7 +72,7 @@ class Group:
         """Take over the members of another group."""
         self.members, self.maps = other.members, other.maps
         self.extents, self.order, self.reduced = other.extents, other.order, other.reduced
-        self.staged, self.totals = other.staged, other.totals
+        self.staged, self.totals, self.strided = other.staged, other.totals, other.strided
 
     # ---- the domain
     def axis(self, extent: int) -> int:
@@ -99,11 +104,28 @@ class Group:
         rows = self.size(tuple(a for a in self.order if a not in self.reduced))
         return row < limits.long_row or rows >= limits.few_rows
 
+    def can_stride(self, limits: Limits) -> bool:
+        """Whether threads can process one row each, neighbors reading neighboring elements."""
+        reduced = self.reduced or frozenset()
+        if not reduced or self.rows:
+            return False
+        last = max(self.order.index(a) for a in reduced)
+        row, inner = self.size(tuple(reduced)), self.size(self.order[last + 1:])
+        rows = self.size(tuple(a for a in self.order if a not in reduced))
+        return inner >= ADJACENT and any(
+            row <= most and rows >= fewest for most, fewest in limits.strided_rows)
+
+    def stride(self) -> None:
+        """Make the axes that are summed over the innermost ones."""
+        reduced = self.reduced or frozenset()
+        self.order.sort(key=lambda a: a in reduced)
+        self.strided = True
+
     def can_reduce_rows(self, row: frozenset[int], rows: frozenset[int], limits: Limits) -> bool:
         """Whether sums over the axes `rows` can be formed while the axes `row` are processed."""
         inner = self.order[len(self.order) - len(row):]
         return (
-            bool(row) and set(inner) == row and rows == set(self.order) - row
+            bool(row) and not self.strided and set(inner) == row and rows == set(self.order) - row
             and self.size(tuple(row)) <= limits.total_row
             and self.size(tuple(rows)) >= limits.few_rows
         )

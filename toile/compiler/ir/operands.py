@@ -40,18 +40,23 @@ class VariableBuffer(Temporary):
     """The buffer of a variable's value in one body.
 
     Programs may share variables (a checkpointed scan and its recomputation do), and one Program may
-    be the body of several loops: each of their plans has buffers of its own."""
+    be the body of several loops: each of their plans has buffers of its own. A buffer may have more
+    rows than the variable, which others share."""
 
     __slots__ = ("var",)
 
-    def __init__(self, var: Any):
-        super().__init__(var.aval.nbytes)
+    def __init__(self, var: Any, rows: int = 0):
+        nbytes = var.aval.nbytes
+        super().__init__(nbytes + (rows * nbytes // var.aval.shape[0] if rows else 0))
         self.var = var
 
     @property
     def aval(self) -> Any:
-        """The aval of the variable."""
-        return self.var.aval
+        """The aval of what the buffer holds: the variable, and perhaps more rows."""
+        aval = self.var.aval
+        if self.nbytes == aval.nbytes:
+            return aval
+        return aval.with_shape((self.nbytes * aval.shape[0] // aval.nbytes, *aval.shape[1:]))
 
 
 class Ref(NamedTuple):

@@ -2,8 +2,10 @@
 
     x[i, j] = reshape(x, (-1,))[i n + j]     for x of shape (m, n)
 
-The components are then not stored as vectors: the kernel that computes them computes the index.
-Indices that are out of bounds are clamped or become -1, as the mode of the gather demands.
+So do indices into the rows of a batch, as `take_along_axis` and mapped functions have them, for
+which i is a count. The components are then not stored as vectors: the kernel that computes them
+computes the index. Indices that are out of bounds are clamped or become -1, as the mode of the
+gather demands.
 """
 
 from __future__ import annotations
@@ -14,13 +16,14 @@ import numpy as np
 
 from toile.compiler.passes.random_bits import spliced
 from toile.compiler.passes.rewriter import Replacement, Rewriter, readers_of, rewrite
-from toile.engine.program import Equation, Program
+from toile.engine.program import Atom, Equation, Program
 from toile.engine.strides import row_major
 from toile.primitives.addresses import GatherDimensionNumbers
 from toile.primitives.bits import and_, ge, lt
 from toile.primitives.elementwise import clamp, select
 from toile.primitives.families import add, broadcast_in_dim, mul, reshape, scalar
 from toile.primitives.gathers import Gather
+from toile.primitives.shapes import iota
 
 INDEX = np.dtype(np.int32)
 
@@ -35,22 +38,33 @@ def flatten_indices(program: Program) -> Program:
         if not e.op.by_index or e.op.updates or not _is_of_elements(e):
             return None
         x, indices = e.ins
-        made, moved = new.producer(indices), new.producer(x)
-        if made is None or made.op.joined_axis != indices.aval.ndim - 1 or (
-                any(a.aval.shape[-1] != 1 for a in made.ins) or len(readers.get(indices, ())) != 1
-                or moved is not None and moved.op.is_view):
+        moved = new.producer(x)
+        parts = [indices] if indices.aval.shape[-1] == 1 else _components(
+            new.producer(indices), e, readers)
+        if not parts or moved is not None and moved.op.is_view:
             return None
-        return [spliced(new, e, _flat, [x, *made.ins])]
+        return [spliced(new, e, _flat, [x, *parts])]
 
     return rewrite(program, rule)
 
 
+def _components(made: Equation | None, e: Equation,
+                readers: dict[Atom, list[Equation]]) -> list[Atom]:
+    """The components of index vectors that only one gather reads; none if they are not known."""
+    indices = e.ins[1]
+    if made is None or made.op.joined_axis != indices.aval.ndim - 1 or (
+            any(a.aval.shape[-1] != 1 for a in made.ins) or len(readers.get(indices, ())) != 1):
+        return []
+    return made.ins
+
+
 def _is_of_elements(e: Equation) -> bool:
-    """Whether each index vector has a component for each axis, and selects one element."""
+    """Whether each index vector selects one element, and the indices are not in this form yet."""
     x, indices = (a.aval for a in e.ins)
     op: Any = e.op
-    windows, dropped, mapped, batching, _ = op.dimension_numbers
-    return (x.ndim > 1 and not windows and not batching and len(dropped) == x.ndim == len(mapped)
+    windows, dropped = op.dimension_numbers[:2]
+    plain = x.ndim == 1 and not windows and dropped == (0,)
+    return (not plain and all(n == 1 for n in op.slice_sizes)
             and indices.dtype == INDEX and 0 < x.size < 1 << 31)
 
 
@@ -58,6 +72,8 @@ def _flat(op: Gather, x: Any, *parts: Any) -> Any:
     steps, shape = row_major(x.shape), parts[0].shape[:-1]
     number = lambda n: broadcast_in_dim(scalar(n, INDEX), shape, ())
     place, inside = number(0), None
+    for d, axis in zip(*op.dimension_numbers[3:], strict=True):
+        place = add(place, mul(iota(INDEX, shape, axis), number(steps[d])))
     for part, d in zip(parts, op.dimension_numbers.start_index_map, strict=True):
         i = reshape(part, shape)
         if op.fills:
@@ -70,4 +86,5 @@ def _flat(op: Gather, x: Any, *parts: Any) -> Any:
         place = select(inside, place, number(-1))
     numbers = GatherDimensionNumbers((), (0,), (0,))
     one = Gather(numbers, (1,), False, op.unique_indices, op.mode, op.fill_value)
-    return one(reshape(x, (x.size,)), reshape(place, (*shape, 1)))
+    found = one(reshape(x, (x.size,)), reshape(place, (*shape, 1)))
+    return reshape(found, op.infer(x.aval, parts[0].aval.with_shape((*shape, len(parts)))).shape)

@@ -19,16 +19,18 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from toile.compiler.passes.rewriter import splice
+from toile.compiler.passes.joined_products import join_products, stack_together
+from toile.compiler.passes.rewriter import is_zero, splice
 from toile.compiler.passes.scan_residuals import Residuals
 from toile.control.scan import Scan
 from toile.engine.avals import Aval
 from toile.engine.operation import Operation, infer_list
-from toile.engine.program import Atom, Equation, Literal, Program, Var, derive, without_dead_code
+from toile.engine.program import Atom, Equation, Literal, Program, Var, without_dead_code
 from toile.primitives.families import BroadcastInDim, add
 from toile.transforms.vmap import vmap_program
 
 MOST_BYTES = 1 << 30  # of the values that are stacked for a product after the loop
+MOST_STACKED = 4  # times the bytes of a sum of products, which would be stacked instead
 
 
 class Loop:
@@ -122,8 +124,10 @@ class Loop:
         return [*self.before, *middle, *self.after]
 
 
-def hoist_from_scans(program: Program, prepare: Callable[[Program], Program]) -> Program:
-    """The Program with less work in its scans; `prepare` runs the passes over their bodies."""
+def hoist_from_scans(program: Program, prepare: Callable[[Program], Program],
+                     joins_results: bool = False) -> Program:
+    """The Program with less work in its scans; `prepare` runs the passes over their bodies, and
+    `joins_results` says whether products with one operand are joined."""
     if not any(map(_is_counted, program.equations)):
         return program
     env: dict[Atom, Atom] = {}
@@ -138,8 +142,10 @@ def hoist_from_scans(program: Program, prepare: Callable[[Program], Program]) ->
             _find_constants(loop, made)
             _hoist_invariants(loop)
             _hoist_products(loop)
-            _sink_sums(loop)
+            parts = join_products(loop, joins_results)
+            _sink_sums(loop, made)
             _sink_products(loop)
+            stack_together(loop, parts)
             residuals.compute(loop)
             residuals.note(loop)
             new = loop.rebuilt()
@@ -283,18 +289,27 @@ def _ancestors(e: Equation, made: dict[Atom, Equation]) -> list[Equation]:
 # ---- after the loop
 
 
-def _sink_sums(loop: Loop) -> None:
-    """Replace carries that only accumulate a linear function of a product or sum."""
+def _sink_sums(loop: Loop, outside: dict[Atom, Equation]) -> None:
+    """Replace carries that only accumulate a linear function of a product or sum; `outside` are the
+    equations before the loop."""
     made, uses = loop.producers(), loop.uses()
     kept = []
+    totals: dict[Atom, Atom] = {}
     for inside, value, out, result in loop.carries:
         chain = _accumulated(inside, out, made, uses)
-        total = None if chain is None else _summed(loop, *chain)
+        total = None if chain is None else _summed(loop, totals, *chain)
         if total is None:
             kept.append((inside, value, out, result))
             continue
-        loop.results[result] = loop.outside(add, [value, total], late=True)
+        zero = _is_filled_with_zeros(value, outside)
+        loop.results[result] = total if zero else loop.outside(add, [value, total], late=True)
     loop.carries = kept
+
+
+def _is_filled_with_zeros(a: Atom, made: dict[Atom, Equation]) -> bool:
+    """Whether an array was made from a literal that is zero."""
+    e = made.get(a)
+    return is_zero(a) or e is not None and e.op.is_view and is_zero(e.ins[0])
 
 
 def _accumulated(inside: Var, out: Atom, made: dict[Atom, Equation],
@@ -319,15 +334,20 @@ def _accumulated(inside: Var, out: Atom, made: dict[Atom, Equation],
     return None
 
 
-def _summed(loop: Loop, root: Equation, chain: list[Operation]) -> Atom | None:
-    """The sum over all steps of a product or sum, followed by linear operations."""
-    ins = _variables(root)
-    if ins is None or loop.stacking(ins) > MOST_BYTES:
-        return None
-    stacked = [loop.stacked(a) for a in ins]
-    if not all(differs for _, differs in stacked):
-        return None
-    total = loop.outside(root.op.summed_over_steps(), [x for x, _ in stacked], late=True)
+def _summed(loop: Loop, totals: dict[Atom, Atom], root: Equation,
+            chain: list[Operation]) -> Atom | None:
+    """The sum over all steps of a product or sum, followed by linear operations; `totals` are the
+    sums that there are."""
+    total = totals.get(root.outs[0])
+    if total is None:
+        ins = _variables(root)
+        if ins is None or loop.stacking(ins) > MOST_BYTES:
+            return None
+        stacked = [loop.stacked(a) for a in ins]
+        if not all(differs for _, differs in stacked):
+            return None
+        total = totals[root.outs[0]] = loop.outside(
+            root.op.summed_over_steps(), [x for x, _ in stacked], late=True)
     for op in chain:
         total = loop.outside(op, [total], late=True)
     return total
@@ -340,19 +360,36 @@ def _variables(e: Equation) -> list[Var] | None:
 
 
 def _sink_products(loop: Loop) -> None:
-    """Compute products that only a stacked result needs after the loop, for all steps at once."""
+    """Compute products, and sums of products, that only a stacked result needs after the loop, for
+    all steps at once."""
     made, uses = loop.producers(), loop.uses()
     ys = []
     for y, result in list(loop.ys):
-        e = made.get(y) if uses.get(y) == 1 else None
-        sinks = e is not None and e.op.multiplies and e.op.summed_over_steps() is not None
-        ins = _variables(e) if e is not None and sinks else None
-        if e is None or ins is None or loop.stacking(ins) > MOST_BYTES:
+        found = _sum_of_products(y, made, uses) or []
+        ins = list(dict.fromkeys(a for e in found for a in e.ins
+                                 if isinstance(a, Var) and made.get(a) not in found))
+        most = MOST_BYTES if len(found) == 1 else MOST_STACKED * y.aval.nbytes * loop.op.length
+        if not found or loop.stacking(ins) > min(MOST_BYTES, most):
             ys.append((y, result))
             continue
         before = len(loop.ys)
-        (a, a_differs), (b, b_differs) = (loop.stacked(v) for v in ins)
+        stacked = [loop.stacked(v) for v in ins]
         ys += loop.ys[before:]
-        part = derive(lambda p, q, op=e.op: [op(p, q)], [v.aval for v in ins], "steps")
-        loop.results[result] = loop.mapped(part, [a, b], [a_differs, b_differs], late=True)[0]
+        part = Program(ins, found, [y], "steps")
+        loop.results[result] = loop.mapped(
+            part, [a for a, _ in stacked], [differs for _, differs in stacked], late=True)[0]
     loop.ys = ys
+
+
+def _sum_of_products(y: Atom, made: dict[Atom, Equation],
+                     uses: dict[Atom, int]) -> list[Equation] | None:
+    """The equations of a product, or of a sum of products, that is read once; None if a variable is
+    something else."""
+    e = made.get(y) if uses.get(y) == 1 else None
+    if e is None or e.effects or _variables(e) is None:
+        return None
+    if e.op.multiplies and e.op.summed_over_steps() is not None:
+        return [e]
+    parts = [_sum_of_products(a, made, uses) for a in e.ins] if e.op.is_sum else [None]
+    found = [x for part in parts for x in part or ()]
+    return None if None in parts else [*found, e]

@@ -25,6 +25,7 @@ from toile.compiler.ir.steps import (
 )
 from toile.compiler.passes.calls import Choice, plain
 from toile.compiler.pipeline import optimize
+from toile.compiler.plan import stacked_carries
 from toile.compiler.plan.lower import Plan
 from toile.control.cond import Cond
 from toile.control.scan import Scan
@@ -50,6 +51,7 @@ class _Carries:
         self.moving = [i for i, s in enumerate(same) if not s]
         self.refs: dict[int, Ref] = {}  # where the body reads each carry
         self.writes: list[Ref] = []  # where it writes the carries that change
+        self.stacks: dict[int, stacked_carries.Stack] = {}  # of carries that are stacked, too
 
     def bind_fixed(self, i: int) -> None:
         """Let the body read an unchanging carry from the place of its initial value."""
@@ -61,8 +63,12 @@ class _Carries:
         If the number of iterations is known, the last write goes to the final place. Otherwise, the
         value must be copied from where the body would read it next."""
         for i in self.moving:
-            bind = self._bind_updated if self._updated_in_place(i) else self._bind_swapped
-            bind(step, i, trips)
+            if self._updated_in_place(i):
+                self._bind_updated(step, i, trips)
+            elif i in self.stacks:
+                self._bind_stacked(step, i, trips)
+            else:
+                self._bind_swapped(step, i, trips)
 
     def _updated_in_place(self, i: int) -> bool:
         """Whether the only reader of a carry is the equation that updates it."""
@@ -104,6 +110,31 @@ class _Carries:
         step.swaps.append((a, b))
         self._note(step, i, Ref(a), Ref(b), {even.buffer, odd.buffer})
 
+    def find_stacks(self, op: Scan) -> None:
+        """Find the carries whose values before each turn are stacked."""
+        for i in self.moving:
+            stack = None if self._updated_in_place(i) else stacked_carries.stack_of(
+                self.body, len(self.finals), i, self.inputs[i], op, self.plan)
+            if stack is not None:
+                self.stacks[i] = stack
+
+    def _bind_stacked(self, step: Any, i: int, trips: int | None) -> None:
+        """Let a carry move from row to row of its stack."""
+        stack, turns = self.stacks[i], trips or 0
+        stacked_carries.begin(stack, self.inits[i], turns, self.plan)
+        at, shared = stack.start(turns), gcd(alignment(stack.rows), stack.stride)
+        read, write = Moving(shared), Moving(shared)
+        step.slices += [(read, at, stack.stride), (write, at.at(stack.stride), stack.stride)]
+        self._note(step, i, Ref(read), Ref(write), {stack.rows.buffer})
+
+    def copy_ends(self, turns: int) -> None:
+        """Copy the last values that stay in stacks."""
+        for i, stack in self.stacks.items():
+            out = self.finals[i]
+            if not stack.final and self.plan.is_read(out):
+                self.plan.begin({out.ref.buffer})
+                self.plan.copy(out, _at(stack.end(turns), out))
+
     def _begun(self, i: int) -> Ref:
         """A buffer with the initial value: the one where it was computed if nothing else reads it,
         else a copy."""
@@ -131,8 +162,15 @@ class _Carries:
     def kept(self) -> Program:
         """The body without results that are unchanged carries."""
         body = self.body
-        outputs = [body.outputs[i] for i in self.moving] + body.outputs[len(self.finals):]
+        ys = body.outputs[len(self.finals):]
+        outputs = [body.outputs[i] for i in self.moving]
+        outputs += [y for j, y in enumerate(ys) if j not in self.in_stacks]
         return Program(body.inputs, body.equations, outputs, body.name)
+
+    @property
+    def in_stacks(self) -> set[int]:
+        """The numbers of the stacked results that are rows of carries."""
+        return {j for s in self.stacks.values() for j in (s.given, s.made) if j is not None}
 
 
 def _at(ref: Ref, like: Operand) -> Operand:
@@ -151,16 +189,20 @@ def lower_scan(op: Scan, ins: list[Operand], outs: list[Operand], plan: Plan) ->
     for i in carries.fixed:
         carries.bind_fixed(i)
         plan.copy(outs[i], ins[c + i])
+    carries.find_stacks(op)
+    plan.stacks[step] = carries.stacks
     carries.bind_moving(step, op.length)
     inputs = [x.ref for x in consts] + carries.in_order()
     inputs += [_slice(step, _slices_dense(x, plan), op) for x in ins[c + n:]]
-    stacked = [_slice(step, y, op) for y in outs[n:]]
-    step.writes |= {y.ref.buffer for y in outs[n:]}
+    ys = [y for j, y in enumerate(outs[n:]) if j not in carries.in_stacks]
+    stacked = [_slice(step, y, op) for y in ys]
+    step.writes |= {y.ref.buffer for y in ys}
     step.body = plan.inner(carries.kept(), inputs, carries.writes + stacked,
                            carries.unchanged(consts), op.length)
     step.reads |= {r.buffer for _, r, _ in step.slices} | {r.buffer for _, r in step.starts}
     step.touch(step.children)
     plan.steps.append(step)
+    carries.copy_ends(op.length)
     return True
 
 

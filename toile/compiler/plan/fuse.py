@@ -113,6 +113,10 @@ class Fusion:
                 producers = [*producers, self.last_effect]
             self.last_effect = group
         self._run_before(group, producers)
+        if group.fusible and group.members[0].equation is e and e.op.by_index:
+            for p in producers:  # what computes the indices of elements may read them, too
+                if p.fusible and p.id in self.groups:
+                    self._merge(group, p)
 
     def _known(self, e: Equation) -> Group | None:
         """The unchanged group that an equation is already in, if there is one.
@@ -239,16 +243,18 @@ class Fusion:
         if inside is None:
             return False
         staged = self._uses_sums(group, e)
-        if staged and not self._has_stages(group):
+        if staged and not self._can_have_stages(group):
             return False
         if e.op.is_reduction:
             m = inside[0]
-            return not group.is_reduced(m) and self._reduce(group, e, m)
+            return not group.is_reduced(m) and self._reduce(group, e, m) and (
+                not staged or self._stage(group))
         rank = len(e.outs[0].aval.shape)
         full = [m for m in inside if len(m) == rank]
         if not full or full.count(full[0]) != len(full):
             return False
-        group.staged |= staged
+        if staged:
+            self._stage(group)
         out = full[0]
         ins = [out if a.aval.shape else () for a in e.ins]
         group.members.append(Member(e, ins, out))
@@ -271,9 +277,16 @@ class Fusion:
         bases = [self._chain(a)[0] for a in e.ins]
         return any(group.is_reduced(group.maps[b]) for b in bases if self.group_of.get(b) is group)
 
-    def _has_stages(self, group: Group) -> bool:
+    def _can_have_stages(self, group: Group) -> bool:
         """Whether reduced values can be used inside the group: if one thread works row by row."""
-        return group.rows and group.row_by_row(self.limits)
+        return group.rows and group.row_by_row(self.limits) or group.can_stride(self.limits)
+
+    def _stage(self, group: Group) -> bool:
+        """Let a group use its reduced values."""
+        if not group.rows:
+            group.stride()
+        group.staged = True
+        return True
 
     # ---- merging groups
     def _merge(self, home: Group, other: Group) -> None:
@@ -302,10 +315,13 @@ class Fusion:
             self._uses_sums(g, m.equation) for g in (home, other) if g.reduced is not None
             for m in (*home.members, *other.members)
         )
-        if (staged or totals) and not self._has_stages(home):
+        rows = home.rows and home.row_by_row(self.limits)
+        if totals and not rows or staged and not self._can_have_stages(home):
             home.reduced = before
             return False
-        home.staged, home.totals = staged, totals
+        home.totals = totals
+        if staged:
+            self._stage(home)
         self._absorb(home, other, names)
         return True
 
@@ -328,7 +344,9 @@ class Fusion:
         return None
 
     def _merge_siblings(self) -> None:
-        """Move sums over rows into a group that already reads the same rows."""
+        """Move sums over rows into a group that already reads the same rows, and compute different
+        sums of one array together."""
+        self._merge_sums()
         rows: dict[Any, list[tuple[Group, Map]]] = {}
         columns: list[tuple[Group, Any, Map]] = []
         for group in self.groups.values():
@@ -342,6 +360,21 @@ class Fusion:
             for row, theirs in rows.get(chain, ()):
                 if self._independent(row, column) and self._unite(row, column, [(theirs, m)]):
                     break
+
+    def _merge_sums(self) -> None:
+        """Merge groups that sum the same array over the same axes, if one of them does nothing
+        else: the smallest and the largest element are found in one pass."""
+        known: dict[Any, list[tuple[Group, Map]]] = {}
+        for group in list(self.groups.values()):
+            if not group.fusible or group.reduced is None or group.totals:
+                continue
+            for chain, m in list(self._full_reads(group)):
+                along = tuple(any(a in group.reduced for a in t) for t in m)
+                found = known.setdefault((chain, along), [])
+                if any(self._independent(home, group) and not (home.staged and group.staged)
+                       and self._unite(home, group, [(theirs, m)]) for home, theirs in found):
+                    break
+                found.append((group, m))
 
     def _merge_interleaved(self) -> None:
         """Merge groups that read parts of the same cache lines, such as the x, y and z of points:
@@ -435,7 +468,8 @@ class Fusion:
             e = group.members[0].equation
             small = self.limits.innermost and e.op.margins is not None and (
                 e.outs[0].aval.size < SMALL)
-            if group.fusible and len(group.members) == 1 and e.op.picks and not small:
+            nest = small or e.op.kernel_family is None
+            if group.fusible and len(group.members) == 1 and e.op.picks and not nest:
                 group.fusible = False
                 group.members = [Member(group.members[0].equation, [], ())]
                 group.maps = {}

@@ -193,6 +193,7 @@ class Plan(MadePlan):
         self.staged: dict[Group | None, list[Any]] = {}
         self.bound: set[int] = set()  # numbers of results computed directly in output buffers
         self.again: dict[Any, list[Ref]] = {}  # additional places where a variable is stored
+        self.stacks: dict[Any, dict[int, Any]] = {}  # by scan: carries that move through rows
 
     def inner(
         self, program: Program, inputs: Sequence[Ref], outputs: Sequence[Ref],
@@ -267,6 +268,7 @@ class Plan(MadePlan):
             base in self.fused.group_of and is_whole(view)
             and found is not None and not found.offset
             and isinstance(found.buffer, VariableBuffer) and found.buffer.var is base
+            and found.buffer.nbytes == base.aval.nbytes  # no other variable has a part of it
             and self.last_readers[base] < len(self.fused.groups)  # it is not returned
             and self.fused.groups[self.last_readers[base]] is self.origin
             and sum(self.fused.view(a).base is base for a in e.ins) == 1

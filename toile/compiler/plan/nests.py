@@ -116,6 +116,9 @@ class _Builder:
     def rotated(self, member: Member) -> int:
         return picks.rotated(self, member)
 
+    def extended(self, member: Member) -> int:
+        return picks.extended(self, member)
+
     def gathered(self, member: Member) -> int:
         return picks.gathered(self, member)
 

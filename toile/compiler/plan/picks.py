@@ -5,6 +5,7 @@ padding value where that is outside:
 
     pad(x, low, interior)[i] = x[(i - low) / (interior + 1)]     where that is an element of x
     rotate(x, shift)[i]      = x[i - shift]                      or x[i - shift + len(x)]
+    extend(x, before)[i]     = x[clamp(i - before)]              or a mirrored, or wrapped, place
     x[indices][i, j]         = x[clamp(indices[i]), j]
 
 The padded or gathered array is then never stored. Places are computed by ordinary nodes.
@@ -115,6 +116,42 @@ def rotated(b: Any, member: Member) -> int:
     wrapped = found.apply(Add(), place, found.number(x.shape[axis] - shift))
     found.places.append((axis, found.apply(SelectN(), before, after, wrapped)))
     return found.value(None)
+
+
+def extended(b: Any, member: Member) -> int:
+    """The node of an element of an array that is continued beyond its ends."""
+    e = member.equation
+    op: Any = e.op
+    x, out = e.ins[0].aval, e.outs[0].aval
+    found = _Places(b, member, _index_dtype(2 * max(x.size, out.size)))
+    for axis, (start, mode) in enumerate(zip(op.starts, op.modes, strict=True)):
+        if mode:
+            end = start + out.shape[axis] - x.shape[axis]
+            _beyond(found, axis, x.shape[axis], start, start < 0, end > 0)
+    return found.value(None)
+
+
+def _beyond(found: _Places, axis: int, extent: int, start: int, below: bool, above: bool) -> None:
+    """Add the place along an axis that is continued, from `start` on."""
+    op: Any = found.member.equation.op
+    mode, axes = op.modes[axis], found.member.out[axis]
+    number, apply = found.number, found.apply
+    place = found.b.node(Index(axes, found.dtype)) if axes else number(0)
+    if start:
+        place = apply(Add(), place, number(start))
+    if mode == "wrap":
+        for needed, test, step in ((below, (place, number(0)), extent),
+                                   (above, (number(extent - 1), place), -extent)):
+            if needed:
+                wraps = found.b.apply(Lt(), BOOL, *test)
+                place = apply(SelectN(), wraps, place, apply(Add(), place, number(step)))
+    elif mode != "edge":
+        twice = mode == "symmetric"
+        if below:
+            place = apply(Max(), place, apply(Sub(), number(-twice), place))
+        if above:
+            place = apply(Min(), place, apply(Sub(), number(2 * (extent - 1) + twice), place))
+    found.at(axis, place, extent, mode == "edge" and below, mode == "edge" and above)
 
 
 def gathered(b: Any, member: Member) -> int:

@@ -26,6 +26,7 @@ class Frame:
     def __init__(self, plan: Any, where: str, given: Mapping[Any, list[Meaning]]):
         self.plan, self.where, self.given = plan, where, given
         self.values: dict[Any, Content] = {}  # of variables that have been computed
+        self.parts: dict[Any, int] = {}  # of those that are parts of a value: where they begin
         self.rooms: dict[Scratch, Content] = {}
         self.copied: dict[int, Content] = {}  # results that have been copied, by number
         self.made = {o: e for e in plan.program.equations for o in e.outs}
@@ -48,7 +49,7 @@ class Frame:
             return [(Content.constant(np.asarray(a.val)), None)]
         found = list(self.given.get(a, ()))
         if a in self.values:
-            found.append((self.values[a], 0))
+            found.append((self.values[a], self.parts.get(a, 0)))
         viewed = self._viewed(a)
         if viewed is not None:
             found += [(c, None) for c, _ in self.meanings(viewed)]

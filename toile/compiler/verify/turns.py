@@ -8,6 +8,7 @@ end, both buffers of a carry must hold its value.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from toile.compiler.plan.control_flow import prepared
@@ -40,6 +41,7 @@ class _Carries:
         self.reads = [body.refs[v] for v in inputs]
         self.writes = body.outputs[: len(inits)]
         self.now: list[Content] = []
+        self.in_rows: set[int] = set()  # carries that move from row to row of a stack
         for ref, write, v in zip(self.reads, self.writes, inputs, strict=True):
             verifier.extents[ref.buffer] = verifier.extents[write.buffer] = v.aval.nbytes
 
@@ -61,12 +63,18 @@ class _Carries:
         """After the body: what it wrote becomes the carries of the next iteration."""
         self.now = [self._label(i, turn, ref) for i, ref in enumerate(self.writes)]
 
-    def check(self) -> None:
-        """Check that the next iteration reads what this one wrote."""
+    def check(self, stacked: bool = False) -> None:
+        """Check that the next iteration reads what this one wrote; `stacked`: whether to check the
+        carries that move from row to row, once the pointers have moved, or the others."""
         for i, (ref, c, a) in enumerate(zip(self.reads, self.now, self.inits, strict=True)):
-            if a.aval.nbytes:
+            if a.aval.nbytes and (i in self.in_rows) == stacked:
                 self.verifier.expect(self.frame, [(c, 0)], self.verifier.address(ref),
                                      a.aval.nbytes, f"carry {i} at the next turn of a loop")
+
+    def skip(self, turn: int) -> None:
+        """Some iterations are not followed: the last of them wrote what this one reads."""
+        for i in self.in_rows:
+            self.now[i] = self._label(i, turn, self.reads[i])
 
     def _label(self, i: int, turn: int, ref: Any) -> Content:
         content = Content(f"carry {i} after {turn} turns in {self.frame.where}")
@@ -100,8 +108,13 @@ class ScanWalk(_LoopWalk):
         self.op, self.first, self.count = op, op.consts, op.carry
         super().__init__(verifier, frame, command, op.program, op.consts, op.consts, op.carry)
         inputs = self.plan.program.inputs
-        self.stacked = list(zip(self.e.outs[self.count:], self.plan.outputs[len(self.moving):],
-                                strict=True))
+        self.stacks = frame.plan.stacks.get(command.step, {})
+        rows = {j for s in self.stacks.values() for j in (s.given, s.made)}
+        self.ys = self.e.outs[self.count:]
+        self.stacked = list(zip([y for j, y in enumerate(self.ys) if j not in rows],
+                                self.plan.outputs[len(self.moving):], strict=True))
+        self.carries.in_rows = {self.moving.index(i) for i in self.stacks}
+        self._check_meanings(op, prepared(op.program, frame.plan.target.choose).outputs)
         for v in inputs[self.first + self.count:]:
             verifier.extents[self.plan.refs[v].buffer] = v.aval.nbytes
         for y, ref in self.stacked:
@@ -114,19 +127,38 @@ class ScanWalk(_LoopWalk):
             raise PlanError(f"{frame.where}: a scan of {op.length} turns has {trips}")
         count = trips if trips <= TURNS else TURNS - (TURNS - trips) % 2
         turns = [*range(count - 1), trips - 1]
-        self.carries.begin()
         slices: list[tuple[Any, int, Content]] = []
         for n, t in enumerate(turns):
             for key, base, offset, stride in self.command.slices:
                 verifier.pointers[key] = verifier.pointers[base].at(offset + t * stride)
+            if n == 0:
+                self.carries.begin()
+            elif t > turns[n - 1] + 1:
+                self.carries.skip(t)
+            self.carries.check(stacked=True)
+            slices += self._rows_of(t, "given")
             inner = Frame(self.plan, f"turn {t} of a scan in {frame.where}", self._given(t))
             verifier.body(inner, self.command.body)
             for y, ref in self.stacked:
                 slices.append((y, t, self._stack(y, ref, t)))
             self.carries.written(n + 1)
+            slices += self._rows_of(t, "made")
             swap(verifier.pointers, self.command.swaps)
             self.carries.check()
         self._finish(slices)
+
+    def _check_meanings(self, op: Any, outputs: Sequence[Atom]) -> None:
+        """Check that the results that are said to be rows of carries are their values."""
+        inputs = self.plan.program.inputs[self.first:]
+        for i, s in self.stacks.items():
+            ys = outputs[self.count:]
+            if ys[s.given] is not inputs[i] or s.made is not None and ys[s.made] is not outputs[i]:
+                raise PlanError(f"{self.frame.where}: carry {i} of a scan is not what it stacks")
+
+    def _rows_of(self, t: int, which: str) -> list[tuple[Any, int, Content]]:
+        """The results whose slices of an iteration are the carries: before it, or after it."""
+        return [(self.ys[j], t, self.carries.now[self.moving.index(i)])
+                for i, s in self.stacks.items() if (j := getattr(s, which)) is not None]
 
     def _row(self, t: int) -> int:
         """The number of the slice that an iteration reads and writes."""
@@ -174,9 +206,26 @@ class ScanWalk(_LoopWalk):
             if self.fixed[i]:
                 frame.values[self.e.outs[i]] = self._copied(i)
         frame.loops.discard(self.command.step.origin)
+        self._name_rows()
         for o in [*(self.e.outs[i] for i in self.moving), *(y for y, _ in self.stacked)]:
+            if o in frame.parts:
+                continue
             content = frame.values[o] = Content(frame.name(o), self.command.step.origin)
             verifier.write(verifier.address(self._home(o)), o.aval.nbytes, content)
+
+    def _name_rows(self) -> None:
+        """Record the results that share the rows of a carry as parts of one value."""
+        frame = self.frame
+        for i, s in self.stacks.items():
+            rows = Content(f"the rows of carry {i} in {frame.where}", self.command.step.origin)
+            shared = [self.ys[j] for j in (s.given, s.made) if j is not None]
+            shared += [self.e.outs[i]] if s.final else []
+            low = self.verifier.address(s.rows)
+            nbytes = (self.op.length + 1) * abs(s.stride)
+            self.verifier.write(low, nbytes, rows)
+            for o in shared:
+                frame.values[o] = rows
+                frame.parts[o] = self.verifier.address(self._home(o)).offset - low.offset
 
     def _copied(self, i: int) -> Content:
         """A result that is a copy of the initial value of a carry that no iteration changes."""

@@ -328,6 +328,9 @@ class _Unit:
         if isinstance(x.buffer, Table):
             return [(Content.constant(x.buffer.array), 0)]
         meant = [m for a in owner.atoms for m in frame.meanings(a)] + owner.more
+        # A kernel names the whole buffer of what is a part of a value.
+        meant += [(frame.values[a], 0) for a in owner.atoms
+                  if a.__class__ is not Literal and a in frame.parts]
         room = frame.rooms.get(x.buffer)
         if room is not None and room.owner is work.owner:
             meant.append((room, 0))

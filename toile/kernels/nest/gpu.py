@@ -25,7 +25,16 @@ from toile.compiler.scalar.builder import BOOL
 from toile.compiler.scalar.totals import accumulator
 from toile.kernels.nest import gpu_forms
 from toile.kernels.nest.gpu_columns import ColumnForm, column_kernel
-from toile.kernels.nest.gpu_forms import Refs, is_wide, items_of, operands_of, pattern_of, vector_of
+from toile.kernels.nest.gpu_forms import (
+    Refs,
+    bytes_at,
+    contiguous_bytes,
+    is_wide,
+    items_of,
+    operands_of,
+    pattern_of,
+    vector_of,
+)
 from toile.kernels.nest.gpu_maps import TileForm, map_kernel, tile_kernel
 from toile.kernels.nest.gpu_rows import WARP, RowForm, row_kernel
 from toile.kernels.nest.gpu_text import Form, Kernel, Word
@@ -112,13 +121,7 @@ def _launch(
 
 def _nbytes(x: Loops) -> int:
     """How many bytes must be read and written."""
-    return sum(_bytes_at(p, x.extents, access.picked) for p, access in operands_of(x))
-
-
-def _bytes_at(place: Place, extents: Sequence[int], every: bool) -> int:
-    """The bytes of the elements at a place; `every`: of one per position, even if they repeat."""
-    return place.dtype.itemsize * prod(
-        n for n, s in zip(extents, place.strides, strict=True) if s or every)
+    return sum(bytes_at(p, x.extents, access.picked) for p, access in operands_of(x))
 
 
 # ---- maps
@@ -264,7 +267,7 @@ def _as_columns(x: Loops) -> Loops:
     nest = x.nest
     if nest.kind == "column" or not nest.outer or not _in_one_pass(nest):
         return x
-    across, along = (_contiguous_bytes(x, axis) for axis in (nest.outer - 1, nest.rank - 1))
+    across, along = (contiguous_bytes(x, axis) for axis in (nest.outer - 1, nest.rank - 1))
     if across < along or (across == along and across < LARGE):
         return x
     order = [*range(nest.outer, nest.rank), *range(nest.outer)]
@@ -278,12 +281,6 @@ def _as_columns(x: Loops) -> Loops:
         stores=tuple((n, _moved_access(a, p)) for (n, a), p in zip(nest.stores, stores,
                                                                   strict=True)))
     return Loops(turned, tuple(x.extents[a] for a in order), loads, stores, x.constants, x.group)
-
-
-def _contiguous_bytes(x: Loops, axis: int) -> int:
-    """The bytes of what is read contiguously along an axis."""
-    return sum(_bytes_at(p, x.extents, access.picked)
-               for p, access in zip(x.loads, x.nest.loads, strict=True) if p.strides[axis] == 1)
 
 
 def _moved_access(access: Access, place: Place) -> Access:

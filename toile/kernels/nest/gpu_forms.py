@@ -145,23 +145,46 @@ def row_form_of(x: Loops, vector: int, packs: int) -> RowForm:
     rows = prod(x.extents[: nest.outer])
     if packs * vector <= COMMON_ROW and _have_one_row(x, rows):
         return form(min(4, packs), THREADS // 2, 1, "")
+    if vector == 1 and _are_beside(x):  # a thread for each row
+        held = packs * each <= MOST_OF_THREAD
+        items = packs if held else max(1, min(4, 16 // each))
+        return form(items, THREADS // 2, 1, "registers" if held else "")
     group = _lanes_of(packs, packs * vector, rows, packs * each)
     items = -(-packs // group)
     if items * each <= 32 or items == 1:
         return form(items, THREADS // 2, group)
+    threads = _threads_of(packs, each, saved)
+    if threads:
+        return form(-(-packs // threads), threads, threads)
+    kept = _kept_in_shared(nest, packs * vector)
+    return form(max(1, min(4, 16 // each)), 1024, 1024, "shared" if kept else "", kept)
+
+
+def _threads_of(packs: int, each: int, saved: int) -> int:
+    """The threads of a block that holds a row in registers; 0 if it is too long."""
     for threads, room in ((128, 32), (256, 32), (512, 32), (512, 64), (1024, 32)):
         items = -(-packs // threads)
         fits = items * (each + saved) <= min(2 * room, 40 if threads == 1024 else 64)
         if items * each <= room and fits and (threads > 128 or items <= 4):
-            return form(items, threads, threads)
-    items = max(1, min(4, 16 // each))
-    room, kept = room_of(nest, MOST_SHARED) // (packs * vector), []
+            return threads
+    return 0
+
+
+def _kept_in_shared(nest: LoopNest, elements: int) -> tuple[int, ...]:
+    """The loads of a row of so many elements that fit into shared memory."""
+    room, kept = room_of(nest, MOST_SHARED) // elements, []
     for i in shared_loads(nest):
         size = nest.loads[i].dtype.itemsize
         if size <= room:
             kept.append(i)
             room -= size
-    return form(items, 1024, 1024, "shared" if kept else "", tuple(kept))
+    return tuple(kept)
+
+
+def _are_beside(x: Loops) -> bool:
+    """Whether neighboring rows are adjacent in memory, and the elements of a row are not."""
+    across = x.nest.outer - 1
+    return across >= 0 and contiguous_bytes(x, across) > contiguous_bytes(x, x.nest.rank - 1)
 
 
 def _have_one_row(x: Loops, rows: int) -> bool:
@@ -187,6 +210,18 @@ def room_of(nest: LoopNest, most: int) -> int:
     """Bytes of shared memory for rows: what the GPU has, less what joining warps' sums needs."""
     sums = [accumulator(n.dtype).itemsize for n in nest.nodes if isinstance(n, Reduce)]
     return min(most, driver.shared_limit() - MOST_WARPS * sum(sums))
+
+
+def contiguous_bytes(x: Loops, axis: int) -> int:
+    """The bytes of what is read contiguously along an axis."""
+    return sum(bytes_at(p, x.extents, access.picked)
+               for p, access in zip(x.loads, x.nest.loads, strict=True) if p.strides[axis] == 1)
+
+
+def bytes_at(place: Place, extents: Sequence[int], every: bool) -> int:
+    """The bytes of the elements at a place; `every`: of one per position, even if they repeat."""
+    return place.dtype.itemsize * prod(
+        n for n, s in zip(extents, place.strides, strict=True) if s or every)
 
 
 def registers_of(nest: LoopNest, vector: int) -> int:

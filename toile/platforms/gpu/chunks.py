@@ -4,7 +4,8 @@ A loop of many iterations does not fit in one graph, and the host needs ten time
 an iteration as the GPU needs to run it. All iterations do the same with different slices: a graph
 of an even number of them reads and writes slices in buffers of its own, to and from which the
 slices of a chunk are copied. After an even number of iterations each carry is again in the buffer
-where it began.
+where it began. A carry that moves through the rows of a stack, from one slice to the next, has one
+buffer for both slices, which has a row more; only the first row is copied there.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ class Chunks:
         self.step, self.turns, self.device = step, turns, device
         written = {r.buffer for r in step.body.outputs}
         self.written = [moving in written for moving, _, _ in step.slices]
-        self.memory = [device.allocate(abs(stride) * turns) if stride else (None, 0)
-                       for _, _, stride in step.slices]
+        self.next = self._next()
+        self.memory = self._allocated()
         steps = list(step.body.all_steps())
         moving = {m for m, _, _ in step.slices} | {
             x[0] for s in steps for x in (*getattr(s, "starts", ()), *getattr(s, "slices", ()))}
@@ -58,6 +59,26 @@ class Chunks:
         self.touched = {whole_buffer(b) for s in steps for b in s.reads | s.writes} - moving
         self.graphs: OrderedDict[Any, int] = OrderedDict()
         self.graph = 0
+
+    def _next(self) -> dict[int, int]:
+        """For each slice that a carry is read from: the one that it is written to."""
+        written = {(ref, stride): j for j, (_, ref, stride) in enumerate(self.step.slices)
+                   if self.written[j]}
+        return {i: written[ref.at(stride), stride]
+                for i, (_, ref, stride) in enumerate(self.step.slices)
+                if stride and not self.written[i] and (ref.at(stride), stride) in written}
+
+    def _allocated(self) -> list[tuple[Any, int]]:
+        """The memory of the slices of a chunk, with its addresses."""
+        after = set(self.next.values())
+        found = [self.device.allocate(abs(stride) * (self.turns + (i in self.next)))
+                 if stride and i not in after else (None, 0)
+                 for i, (_, _, stride) in enumerate(self.step.slices)]
+        for i, j in self.next.items():
+            (room, where), stride = found[i], self.step.slices[i][2]
+            where += max(0, -stride)
+            found[i], found[j] = (room, where), (None, where + stride)
+        return found
 
     def forget(self, driver: Any) -> None:
         """Destroy the graphs with the driver that made them; nothing may be running."""
@@ -102,9 +123,12 @@ class Chunks:
     ) -> Iterator[tuple[int, int, int, bool]]:
         """For each array: the place of a chunk's slices, their buffer, their size in bytes, and
         whether they are results."""
-        for (_, ref, stride), (_, where), written in zip(
-                self.step.slices, self.memory, self.written, strict=True):
-            if stride:
+        for i, ((_, ref, stride), (_, where), written) in enumerate(zip(
+                self.step.slices, self.memory, self.written, strict=True)):
+            begin = addresses[ref.buffer] + ref.offset
+            if i in self.next:  # the other rows are written before they are read
+                at = where + max(0, -stride) * (self.turns - 1)
+                yield begin + first * stride, at, abs(stride), written
+            elif stride:
                 turn = first if stride > 0 else first + self.turns - 1
-                start = addresses[ref.buffer] + ref.offset + turn * stride
-                yield start, where, abs(stride) * self.turns, written
+                yield begin + turn * stride, where, abs(stride) * self.turns, written

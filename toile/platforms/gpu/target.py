@@ -8,6 +8,7 @@ from typing import Any
 from toile.compiler.ir.groups import Limits
 from toile.compiler.ir.loop_nests import Loops
 from toile.compiler.ir.operands import Operand
+from toile.compiler.passes.extended_arrays import read_extended
 from toile.compiler.passes.joined_parts import read_parts
 from toile.compiler.passes.patches import patch_sums
 from toile.compiler.passes.products import multiply_vectors
@@ -42,14 +43,16 @@ class Target(lower.Target):
     choose = staticmethod(attention.choose)
     # A row is the work of one thread block, unless there are too few rows to fill the device.
     limits = Limits(long_row=1 << 16, few_rows=128, total_row=1 << 13, more_moved=1 / 64,
-                    innermost=True)
+                    innermost=True, strided_rows=((32, 1 << 10), (256, 1 << 15)))
 
     def last_pass(self, program: Program) -> Program:
         program = multiply_stored(gather_stored(program), has_sums=False)
         for step in (decode, select_results, multiply_vectors, divide_long_sums, fft.divide_later,
                      epilogues.fuse_epilogues):
             program = step(program)
-        return read_parts(patch_sums(program, self.can_fuse), self.can_fuse)
+        for join in (patch_sums, read_extended, read_parts):
+            program = join(program, self.can_fuse)
+        return program
 
     def can_fuse(self, e: Equation) -> bool:
         return nests.can_fuse(e)
