@@ -28,11 +28,16 @@ class Limits:
     """Limits of a backend on the size of groups."""
 
     members: int = 256  # equations in one kernel: compile time grows faster than their number
+    costly: int = 1  # how many of them a costly one counts for
     long_row: int = 1 << 16  # elements: rows at least this long deserve more than one thread
     few_rows: int = 8
     total_row: int = 0  # the longest row whose totals are kept while rows are processed; 0: none
     innermost: bool = False  # whether elements at computed places along it can be read
     more_moved: float = 0.0  # extra bytes that may be moved to avoid storing one byte
+
+    def weight(self, op: Operation) -> int:
+        """How many equations an equation counts for."""
+        return self.costly if op.costly else 1
 
 
 class Member:
@@ -47,12 +52,13 @@ class Member:
 class Group:
     """A group while it is being built."""
 
-    __slots__ = ("id", "members", "maps", "extents", "order", "reduced", "fusible", "before",
-                 "direct", "readers", "staged", "totals")
+    __slots__ = ("id", "members", "weight", "maps", "extents", "order", "reduced", "fusible",
+                 "before", "direct", "readers", "staged", "totals")
 
     def __init__(self, id: int, fusible: bool):
         self.id, self.fusible = id, fusible
         self.members: list[Member] = []
+        self.weight = 0  # of all members (see `Limits`)
         self.maps: dict[Any, Map] = {}  # of each variable
         self.extents: dict[int, int] = {}
         self.order: list[int] = []  # domain axes, innermost last
@@ -65,7 +71,7 @@ class Group:
 
     def take_over(self, other: Group) -> None:
         """Take over the members of another group."""
-        self.members, self.maps = other.members, other.maps
+        self.members, self.weight, self.maps = other.members, other.weight, other.maps
         self.extents, self.order, self.reduced = other.extents, other.order, other.reduced
         self.staged, self.totals = other.staged, other.totals
 

@@ -41,6 +41,7 @@ STRAIGHT_LINE = "; straight-line\n"
 # it helps, or their time is spent in routines of a library. Variables become registers and
 # instructions are simplified, which takes a tenth of the time that all passes take.
 WRITTEN_OUT = "; written out\n"
+_FEW = ("always_inliner", "sroa", "simplify_cfg", "instruction_combine", "simplify_cfg")
 FORMAT = "3"  # part of keys on disk: change it whenever texts are compiled differently
 
 _lock = compiling
@@ -174,19 +175,13 @@ class _Engine:
             ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
 
     def _optimize(self, module: Any, machine: Any, text: str) -> None:
-        llvm = self.llvm
-        options = llvm.create_pipeline_tuning_options(speed_level=2)
+        llvm, options = self.llvm, self.llvm.create_pipeline_tuning_options(speed_level=2)
         options.slp_vectorization = text.startswith(STRAIGHT_LINE)
         builder = llvm.create_pass_builder(machine, options)
-        if text.startswith(WRITTEN_OUT):
-            passes = llvm.create_new_module_pass_manager()
-            passes.add_always_inliner_pass()
-            passes.add_sroa_pass()
-            passes.add_simplify_cfg_pass()
-            passes.add_instruction_combine_pass()
-            passes.add_simplify_cfg_pass()
-        else:
-            passes = builder.getModulePassManager()
+        few = text.startswith(WRITTEN_OUT)
+        passes = llvm.create_new_module_pass_manager() if few else builder.getModulePassManager()
+        for name in _FEW if few else ():
+            getattr(passes, f"add_{name}_pass")()
         _unlocked(llvm.ffi.lib.LLVMPY_RunNewModulePassManager)(passes, module, builder)
 
     def timed(self, text: str, name: str) -> bytes:
