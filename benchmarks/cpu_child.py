@@ -28,10 +28,13 @@ class Case(NamedTuple):
     more: Callable[[], dict[str, Any]] = dict
 
 
-def timed(once: Callable[[], Any], wait: Callable[[Any], Any]) -> Callable[[float], dict[str, Any]]:
+def timed(
+    once: Callable[[], Any], wait: Callable[[Any], Any], group: int = 1
+) -> Callable[[float], dict[str, Any]]:
     """Create a window: a fixed number of calls that take about `target` seconds together.
 
-    Only the last call is waited for."""
+    Only the last call is waited for. The number is a multiple of `group`, if that many calls
+    together do the same work in every framework, but single ones do not."""
     calls: list[int] = []
 
     def several(n: int) -> float:
@@ -43,12 +46,14 @@ def timed(once: Callable[[], Any], wait: Callable[[Any], Any]) -> Callable[[floa
 
     def window(target: float) -> dict[str, Any]:
         if not calls:
-            one = min(several(1) for _ in range(2))
+            one = min(several(group) for _ in range(2)) / group
             n = min(MOST_CALLS, max(1, int(target / one)))
-            if n > 4:  # a single call includes the time to wake up
-                n = min(MOST_CALLS, max(1, int(target * (n // 4) / several(n // 4))))
+            if n > 4 * group:  # a single call includes the time to wake up
+                some = n // 4 // group * group
+                n = min(MOST_CALLS, max(1, int(target * some / several(some))))
+            n = max(1, round(n / group)) * group
             calls.append(n)
-            several(max(1, n // 4))
+            several(max(1, n // 4 // group) * group)
         (n,) = calls
         cpu = time.process_time()
         wall = several(n)

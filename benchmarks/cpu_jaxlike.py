@@ -6,6 +6,7 @@ and facts that are known once it is built.
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import time
@@ -55,8 +56,9 @@ def train(name: str, spec: str) -> Case:
 
 
 def program(name: str, spec: str) -> Case:
-    """Steps of a program of `benchmarks.zoo` with a donated state; the check is its first
-    results."""
+    """Steps of a program of `benchmarks.zoo`; the check is its first results.
+
+    The state is donated, unless steps begin with the initial state again."""
     started = time.perf_counter()
     measured = os.environ.get("BENCHMARK_PLATFORM") == "gpu" and "BENCHMARK_START" not in os.environ
     if name == "toile" and measured:
@@ -66,23 +68,24 @@ def program(name: str, spec: str) -> Case:
     title, size = spec.split(",")
     found = zoo.programs()[title]
     step, state, batch = found.make(lib, **found.sizes[size])
-    step = lib.jax.jit(step, donate_argnums=0)
+    step = lib.jax.jit(step, donate_argnums=() if found.restarts else 0)
     lib.jax.block_until_ready(state)
     built = time.perf_counter()
-    kept = [*step(state, *batch)]
+    kept, steps = [*step(state, *batch)], itertools.count(1)
     seconds = {"import": imported - started, "init": built - imported}
     results = [_total(kept[1])]
     seconds["first"] = time.perf_counter() - built
 
     def once() -> Any:
-        kept[:] = step(kept[0], *batch)
+        begins = found.restarts and next(steps) % found.restarts == 0
+        kept[:] = step(state if begins else kept[0], *batch)
         return kept[1]
 
     def more() -> dict[str, Any]:
         results.extend(_total(once()) for _ in range(2))
         return {"check": results}
 
-    windows = {"": timed(once, lib.jax.block_until_ready)}
+    windows = {"": timed(once, lib.jax.block_until_ready, found.restarts or 1)}
     return Case(windows, {"check": results, "seconds": seconds}, more)
 
 

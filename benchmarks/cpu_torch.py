@@ -6,6 +6,7 @@ are not compared. Images are stored channels-last where PyTorch is faster with t
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable
 from typing import Any
@@ -296,9 +297,11 @@ def program(name: str, spec: str) -> Case:
     found = zoo.programs()[title]
     if found.torch is None:
         raise NotImplementedError(f"{title} has no version in PyTorch")
-    once = found.torch(torch, DEVICE, **found.sizes[size])
+    step, steps = found.torch(torch, DEVICE, **found.sizes[size]), itertools.count()
+    restarts = found.restarts
+    once = (lambda: step(next(steps) % restarts == 0)) if restarts else step
     wait = torch.cuda.synchronize if DEVICE == "cuda" else lambda: None
-    return Case({"": timed(once, lambda _: wait())}, {})
+    return Case({"": timed(once, lambda _: wait(), restarts or 1)}, {})
 
 
 KINDS: dict[str, Callable[[str, str], Case]] = {

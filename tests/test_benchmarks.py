@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import random
 from contextlib import closing
@@ -11,7 +12,18 @@ import jax
 import numpy as np
 import pytest
 
-from benchmarks import checks, compare, cpu_report, cpu_rows, gpu, low_precision, operations
+from benchmarks import (
+    checks,
+    compare,
+    cpu_child,
+    cpu_jaxlike,
+    cpu_report,
+    cpu_rows,
+    gpu,
+    low_precision,
+    operations,
+    zoo,
+)
 from benchmarks.children import KNOWN, ROOT, Child, Load
 from tests.seeds import today
 from tools import benchmark_tables
@@ -189,3 +201,29 @@ def test_a_map_is_continued_and_summed_up(tmp_path):
     assert [c[1:4] for c in kept["cells"]] == [[0.4, "jax", 10.0], [2.0, "torch", 1.0]]
     assert kept["versions"]["jax"] and kept["cores"]
     assert kept["versions"]["commit"] == "1a, 2b"  # cells of two commits are not those of one
+
+
+def test_windows_of_groups():
+    calls = []
+    window = cpu_child.timed(lambda: calls.append(1), lambda _: None, 5)
+    for target in (0.0, 1e-4):
+        assert window(target)["calls"] % 5 == 0
+    assert len(calls) % 5 == 0
+
+
+@pytest.mark.parametrize("framework", ["toile", "torch"])
+def test_a_program_restarts(framework, monkeypatch):
+    """All windows measure the same steps, although later steps take longer and longer."""
+    if not find_spec(framework):
+        pytest.skip(f"{framework} is not installed")
+    kinds = cpu_jaxlike if framework == "toile" else importlib.import_module("benchmarks.cpu_torch")
+    captured = []
+    monkeypatch.setattr(kinds, "timed", lambda *arguments: captured.append(arguments))
+    case = kinds.program(framework, "natural gradient,tiny")
+    ((once, _, group),) = captured
+    assert group == zoo.programs()["natural gradient"].restarts
+    results = [float(once()) for _ in range(3 * group)]
+    assert results[:group] == results[group:2 * group] == results[2 * group:]
+    assert len(set(results)) == group
+    if framework == "toile":
+        assert case.facts["check"] == [abs(results[group - 1])]  # the first step came before

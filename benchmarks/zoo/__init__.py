@@ -30,12 +30,17 @@ class Program(NamedTuple):
 
     `make(L, **size)` creates the program from the namespace of a library. `torch(torch, device,
     **size)` returns a function that runs one step in PyTorch; `torch` is None if there is no
-    PyTorch version. `sizes` contains the sizes "tiny", "cpu" and "gpu"."""
+    PyTorch version. `sizes` contains the sizes "tiny", "cpu" and "gpu".
+
+    If `restarts` is not 0, every `restarts` steps begin with the initial state again, for programs
+    whose steps do more and more work, such as solvers that need more iterations. The function for
+    PyTorch then has an argument: whether its step begins with the initial state."""
 
     name: str
     make: Callable[..., Made]
     sizes: dict[str, dict[str, Any]]
-    torch: Callable[..., Callable[[], Any]] | None = None
+    torch: Callable[..., Callable[..., Any]] | None = None
+    restarts: int = 0
 
 
 def programs() -> dict[str, Program]:

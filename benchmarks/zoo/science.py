@@ -577,13 +577,17 @@ def natural_gradient(
 
 def torch_natural_gradient(
     torch: Any, device: Any, batch: int, features: int, width: int, actions: int, iterations: int
-) -> Callable[[], Any]:
+) -> Callable[[bool], Any]:
     model = _torch_network(torch, features, 2, width, actions, torch.nn.Tanh).to(device)
     observations, chosen, advantages = _tensors(torch, device, _episodes(batch, features, actions))
     params, utils = list(model.parameters()), torch.nn.utils
     flat = lambda tensors: torch.cat([t.reshape(-1) for t in tensors])
+    initial = utils.parameters_to_vector(params).detach().clone()
 
-    def once() -> Any:
+    def once(begins: bool) -> Any:
+        if begins:
+            with torch.no_grad():
+                utils.vector_to_parameters(initial.clone(), params)
         log_p = torch.log_softmax(model(observations), dim=-1)
         loss = -(log_p.gather(1, chosen[:, None])[:, 0] * advantages).mean()
         b = flat(torch.autograd.grad(loss, params, retain_graph=True))
@@ -816,7 +820,7 @@ PROGRAMS = (
         "natural gradient", natural_gradient,
         _sizes("batch features width actions iterations", (8, 4, 8, 3, 3), (1024, 64, 128, 16, 10),
                (16384, 256, 1024, 64, 10)),
-        torch_natural_gradient,
+        torch_natural_gradient, restarts=5,
     ),
     Program(
         "molecular dynamics", molecular_dynamics,

@@ -341,3 +341,18 @@ def test_functions_are_compiled_while_the_interpreter_ends(tmp_path):
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(text)], env=env,
                           capture_output=True, text=True)
     assert done.stdout == "result (64, 64)\n", done.stderr
+
+
+def test_written_out():
+    """Few passes suffice for variables to become registers; loops stay as they are written."""
+    f = ir.kernel()
+    x, total = f.buffer(0), f.variable("float", "0.0")
+    with f.loop("%lo", "%hi") as i:
+        value = f.load("float", f.at(x, i, "float"), 4)
+        f.store("float", f.value(f"fadd float {f.load('float', total)}, {value}"), total)
+    f.store("float", f.load("float", total), x)
+    text = native.WRITTEN_OUT + ir.module(f)
+    made = native.engine()
+    module = made._module(text, "kernel", made.machine())
+    assert "alloca" not in str(module) and " x float>" not in str(module)
+    assert call(native.function(text), np.arange(5, dtype=np.float32))[0] == 10

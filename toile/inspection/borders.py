@@ -54,9 +54,8 @@ def _reason(fused: Fused, group: Group, reader: Group, v: Var) -> str:
     """Return the reason why the reader of `v` is not fused with the group that computes `v`."""
     if not reader.fusible:
         return f"{_short(reader)} is a kernel of its own"
-    most = fused.limits.members
-    if len(group.members) + len(reader.members) > most:
-        return f"together they have more than {most} operations"
+    if group.weight + reader.weight > fused.limits.members:
+        return "a kernel with all of their operations would take long to compile"
     between = dict.fromkeys(_short(g) for g in _between(fused, group, reader))
     if between:
         return f"{', '.join(list(between)[:3])} must run between them"

@@ -29,6 +29,7 @@ class Limits:
     """Limits of a backend on the size of groups."""
 
     members: int = 256  # equations in one kernel: compile time grows faster than their number
+    costly: int = 1  # how many of them a costly one counts for
     long_row: int = 1 << 16  # elements: rows at least this long deserve more than one thread
     few_rows: int = 8
     total_row: int = 0  # the longest row whose totals are kept while rows are processed; 0: none
@@ -37,6 +38,10 @@ class Limits:
     # The longest row, and the fewest such rows, that threads process one each, although the
     # elements of a row are not adjacent in memory; those of neighboring rows are.
     strided_rows: tuple[tuple[int, int], ...] = ()
+
+    def weight(self, op: Operation) -> int:
+        """How many equations an equation counts for."""
+        return self.costly if op.costly else 1
 
 
 class Member:
@@ -51,12 +56,18 @@ class Member:
 class Group:
     """A group while it is being built."""
 
+<<<<<<< HEAD
     __slots__ = ("id", "members", "maps", "extents", "order", "reduced", "fusible", "before",
                  "direct", "readers", "staged", "totals", "strided")
+=======
+    __slots__ = ("id", "members", "weight", "maps", "extents", "order", "reduced", "fusible",
+                 "before", "direct", "readers", "staged", "totals")
+>>>>>>> g2
 
     def __init__(self, id: int, fusible: bool):
         self.id, self.fusible = id, fusible
         self.members: list[Member] = []
+        self.weight = 0  # of all members (see `Limits`)
         self.maps: dict[Any, Map] = {}  # of each variable
         self.extents: dict[int, int] = {}
         self.order: list[int] = []  # domain axes, innermost last
@@ -70,7 +81,7 @@ class Group:
 
     def take_over(self, other: Group) -> None:
         """Take over the members of another group."""
-        self.members, self.maps = other.members, other.maps
+        self.members, self.weight, self.maps = other.members, other.weight, other.maps
         self.extents, self.order, self.reduced = other.extents, other.order, other.reduced
         self.staged, self.totals, self.strided = other.staged, other.totals, other.strided
 

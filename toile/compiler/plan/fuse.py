@@ -189,10 +189,14 @@ class Fusion:
 
     def _may_follow(self, group: Group, producers: list[Group]) -> bool:
         """Whether the group has room and none of the other producers must run after it."""
-        if len(group.members) >= self.limits.members:
+        if group.weight >= self.limits.members:
             return False
         mine = 1 << group.id
         return not any(p.before & mine for p in producers if p is not group)
+
+    def _append(self, group: Group, member: Member) -> None:
+        group.members.append(member)
+        group.weight += self.limits.weight(member.equation.op)
 
     def _begin(self, group: Group, e: Equation) -> None:
         """Build the domain of a new group from its first equation."""
@@ -201,7 +205,7 @@ class Fusion:
             return
         m = group.spread(e.outs[0].aval.shape)
         maps = e.op.picked_maps(m) if e.op.picks else [m if a.aval.shape else () for a in e.ins]
-        group.members.append(Member(e, maps, m))
+        self._append(group, Member(e, maps, m))
         group.maps[e.outs[0]] = m
 
     def _reduce(self, group: Group, e: Equation, m: Map) -> bool:
@@ -217,7 +221,7 @@ class Fusion:
             else:
                 return False
         out = tuple(t for i, t in enumerate(m) if i not in axes)
-        group.members.append(Member(e, [m], out))
+        self._append(group, Member(e, [m], out))
         group.maps[e.outs[0]] = out
         return True
 
@@ -257,7 +261,7 @@ class Fusion:
             self._stage(group)
         out = full[0]
         ins = [out if a.aval.shape else () for a in e.ins]
-        group.members.append(Member(e, ins, out))
+        self._append(group, Member(e, ins, out))
         group.maps[e.outs[0]] = out
         return True
 
@@ -299,7 +303,7 @@ class Fusion:
 
     def _unite(self, home: Group, other: Group, pairs: list[tuple[Any, Any]]) -> bool:
         """Merge two groups, if the paired maps can be made equal."""
-        if len(home.members) + len(other.members) > self.limits.members:
+        if home.weight + other.weight > self.limits.members:
             return False
         if self.home_of.get(home.id) != self.home_of.get(other.id):
             return False
@@ -442,6 +446,7 @@ class Fusion:
         if any(a != b for a, b in names.items()):
             other.rename(lambda t: tuple([names[a] for a in t]))
         # Members stay in the order of the Program: operands come before their users.
+        home.weight += other.weight
         members = [*home.members, *other.members]
         home.members = sorted(members, key=lambda m: self.position[id(m.equation)])
         home.maps.update(other.maps)

@@ -17,7 +17,14 @@ from functools import cache
 from typing import NamedTuple
 
 from toile.kernels.contraction.cpu_instructions import WORD
-from toile.kernels.contraction.cpu_panels import PARAMETERS, PLAIN, Panel, pack_function, word_count
+from toile.kernels.contraction.cpu_panels import (
+    PARAMETERS,
+    PLAIN,
+    Panel,
+    mask_of,
+    pack_function,
+    word_count,
+)
 from toile.kernels.contraction.cpu_tiles import FIRST, PACKED, divide, outer_offsets
 from toile.targets.llvm import native
 from toile.targets.llvm.elements import transposed
@@ -148,10 +155,7 @@ def _pack_a(p: Panel) -> Function:
         with f.loop(0, blocks, vectorize=False) as k:
             at = f.mul(k, row)
             mask = mask_of(f, f.sub("%count", at), row)
-            value = f.value(
-                f"call {vector} @llvm.masked.load.v{row}{source.llvm}.p0(ptr "
-                f"{f.at(start, at, source.llvm)}, i32 {source.size}, {typed('i1', row)} {mask}, "
-                f"{vector} zeroinitializer)")
+            value = f.masked_load(source.llvm, f.at(start, at, source.llvm), mask, row, source.size)
             f.store(vector, value, f.at(tile(k), f.mul(i, SIDE), p.word.llvm), p.word.size)
     with f.when(across), f.loop(0, whole, vectorize=False) as k:
         first = f.mul(k, SIDE)
@@ -190,14 +194,6 @@ def pack_a_kernel(source: Element) -> str:
                f.at(start, f.mul(first, sm), source.llvm), sk, sm, k,
                f.smin(f.sub(m, first), SIDE))
     return module(pack, f)
-
-
-def mask_of(f: Function, count: str, lanes: int) -> str:
-    """Which of `lanes` positions are below `count`."""
-    narrow = f.value(f"trunc i64 {f.smin(count, lanes)} to i32")
-    positions = ", ".join(f"i32 {i}" for i in range(lanes))
-    return f.value(f"icmp slt {typed('i32', lanes)} <{positions}>, "
-                   f"{f.splat('i32', narrow, lanes)}")
 
 
 # ---- instructions
@@ -264,9 +260,7 @@ def _store_function(spec: Kernel) -> Function:
         masks = [mask_of(f, f.sub("%width", j), SIDE) for j in range(0, WIDTH, SIDE)]
         with f.loop(0, "%height", vectorize=False) as i:
             for (value, place), mask in zip(vectors(i), masks, strict=True):
-                kind = {"float": "f32", "half": "f16"}.get(c.llvm, c.llvm)
-                f.do(f"call void @llvm.masked.store.v{SIDE}{kind}.p0({out} {value}, ptr {place}, "
-                     f"i32 {c.size}, {typed('i1', SIDE)} {mask})")
+                f.masked_store(c.llvm, value, place, mask, SIDE, c.size)
     with f.unless(flat), f.loop(0, "%height", vectorize=False) as i:
         with f.loop(0, "%width", vectorize=False) as j:
             at = f.add(f.mul(i, WIDTH), j)

@@ -149,7 +149,7 @@ def _text(spec: Kernel) -> str:
                 f.store(typed(spec.c.llvm, spec.lanes),
                         convert(f, value, FLOAT32, spec.c, spec.lanes), f.at(row, v, spec.c.llvm),
                         spec.c.size)
-    return module(*tiles.values(), f)
+    return native.WRITTEN_OUT + module(*tiles.values(), f)
 
 
 def _tile_function(spec: Kernel, rows: int) -> Function:

@@ -11,9 +11,10 @@ from functools import cache
 from typing import NamedTuple
 
 from toile.kernels.contraction.cpu_instructions import TOP_BITS
+from toile.targets.llvm import native
 from toile.targets.llvm.elements import transposed
 from toile.targets.llvm.product_types import Element, convert
-from toile.targets.llvm.text import Function, constant, inner, kernel, module, typed
+from toile.targets.llvm.text import Function, Operand, constant, inner, kernel, module, typed
 
 DEPTH = 256  # words of the sum per pass over packed panels
 SPACING = DEPTH + 4  # from panel to panel, so that they do not map to the same cache sets
@@ -106,11 +107,11 @@ def pack_function(name: str, p: Panel) -> Function:
     f, width, source, word = inner(name, PARAMETERS, PLAIN), p.width, p.source, p.word
     flat, deep = f.compare("eq", "%sn", 1), f.compare("eq", "%sk", 1)
     words, whole_words = word_count(f, "%count", p.terms), f.udiv("%count", p.terms)
-    j = 0
-    while j < width:
-        group = min(p.lanes, 1 << (width - j).bit_length() - 1)
+
+    def pack(j: Operand, group: int) -> None:
+        """Copy columns [j, j + group)."""
         start, to = f.at("%from", f.mul("%sn", j), source.llvm), f.at("%to", j, word.llvm)
-        whole = f.compare("sge", "%valid", j + group)
+        whole = f.compare("sge", "%valid", f.add(j, group))
         rows = f.value(f"and i1 {whole}, {flat}")
         across = f.value(f"and i1 {whole}, {deep}")
         across = f.value(f"and i1 {across}, {f.value(f'xor i1 {flat}, true')}")
@@ -122,14 +123,21 @@ def pack_function(name: str, p: Panel) -> Function:
         with f.when(across), f.loop(0, done, group, vectorize=False) as k:
             _transpose(f, f.at(start, f.mul(k, p.terms), source.llvm),
                        f.at(to, f.mul(k, width), word.llvm), group, p)
-        left = f.smin(f.smax(f.sub("%valid", j), 0), group)
+        left = f.smin(f.sub("%valid", j), group)
         with f.loop(done, words, vectorize=False) as k:
             place = f.at(to, f.mul(k, width), word.llvm)
+            f.store(typed(word.llvm, group), zeros(word, group), place, word.size)
             with f.loop(0, left, vectorize=False) as i:
                 value = p.gathered(f, f.at(start, f.mul(i, "%sn"), source.llvm), k)
                 p.store(f, value, f.at(place, i, word.llvm))
-            with f.loop(left, group, vectorize=False) as i:
-                f.store(word.llvm, word.zero, f.at(place, i, word.llvm), word.size)
+
+    j = width - width % p.lanes
+    if j:
+        with f.loop(0, j, p.lanes, vectorize=False) as start:
+            pack(start, p.lanes)
+    while j < width:
+        group = 1 << (width - j).bit_length() - 1
+        pack(j, group)
         j += group
     return f
 
@@ -170,9 +178,22 @@ def group_function(pack: Function, p: Panel) -> Function:
     return f
 
 
+def zeros(element: Element, lanes: int) -> str:
+    """A vector of zeros, or one zero."""
+    return element.zero if lanes == 1 else "zeroinitializer"
+
+
 def word_count(f: Function, count: str, terms: int) -> str:
     """How many words hold `count` terms."""
     return f.udiv(f.add(count, terms - 1), terms)
+
+
+def mask_of(f: Function, count: str, lanes: int) -> str:
+    """Which of `lanes` positions are below `count`."""
+    narrow = f.value(f"trunc i64 {f.smin(count, lanes)} to i32")
+    positions = ", ".join(f"i32 {i}" for i in range(lanes))
+    return f.value(f"icmp slt {typed('i32', lanes)} <{positions}>, "
+                   f"{f.splat('i32', narrow, lanes)}")
 
 
 def _transpose(f: Function, start: str, to: str, n: int, p: Panel) -> None:
@@ -193,4 +214,4 @@ def pack_kernel(p: Panel) -> str:
         first = f.mul(panel, p.width)
         f.call(pack, f.at(held, f.mul(first, words), p.word.llvm),
                f.at(b, f.mul(first, sn), p.source.llvm), sk, sn, k, f.sub(n, first))
-    return module(pack, f)
+    return native.WRITTEN_OUT + module(pack, f)

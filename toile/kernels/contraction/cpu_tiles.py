@@ -23,6 +23,7 @@ from toile.kernels.contraction.cpu_panels import (
     Panel,
     Tile,
     group_function,
+    mask_of,
     pack_function,
     word_count,
 )
@@ -32,6 +33,7 @@ from toile.targets.llvm.text import Function, Operand, constant, inner, kernel, 
 
 STACK_A, STACK_B = 256 << 10, 128 << 10  # bytes of packed operands on the stack
 LINE = 64  # bytes of a cache line
+MASKED_BYTES = 64  # the size of vectors whose loads and stores may leave out lanes (AVX-512)
 
 # The arguments of a product kernel after references to a, b and c; those of outer axes follow.
 LAYOUT = (
@@ -158,8 +160,8 @@ class _Tiles:
         last = f.sub("%height", 1)
         starts = [f.at("%a", f.mul(f.smin(i, last), "%sa"), self.spec.a.llvm)
                   for i in range(len(acc))]
-        step = lanes if self.by_lane else 4
-        whole = f.value(f"and i64 %count, {-step}")
+        step = lanes if self.by_lane else self._unrolled(acc)
+        whole = f.value(f"and i64 %count, {-step}") if step > 1 else "%count"
         with f.loop(0, whole, step, vectorize=False) as k:
             held = [self.flipped(f, f.load(self.words, f.at(s, k, t), self.align)) for s in starts
                     ] if self.by_lane else []
@@ -172,9 +174,10 @@ class _Tiles:
                     return self.flipped(f, self.broadcast(f, f.at(starts[i], index, t)))
 
                 self._terms(f, index, acc, row)
-        with f.loop(whole, "%count", vectorize=False) as k:
-            self._terms(f, k, acc, lambda i: self.flipped(
-                f, self.broadcast(f, f.at(starts[i], k, t))))
+        if step > 1:
+            with f.loop(whole, "%count", vectorize=False) as k:
+                self._terms(f, k, acc, lambda i: self.flipped(
+                    f, self.broadcast(f, f.at(starts[i], k, t))))
 
     def _sum_packed(self, f: Function, acc: list[list[str]]) -> None:
         """Sum with `a` packed as [count][tile.rows]."""
@@ -189,13 +192,19 @@ class _Tiles:
             else:
                 self._terms(f, k, acc, lambda i: self.broadcast(f, f.at(start, i, t)))
 
-        unroll = 4
-        whole = f.value(f"and i64 %count, {-unroll}")
+        unroll = 4 if self.by_lane else self._unrolled(acc)
+        whole = f.value(f"and i64 %count, {-unroll}") if unroll > 1 else "%count"
         with f.loop(0, whole, unroll, vectorize=False) as k:
             for kk in range(unroll):
                 term(f.add(k, kk))
-        with f.loop(whole, "%count", vectorize=False) as k:
-            term(k)
+        if unroll > 1:
+            with f.loop(whole, "%count", vectorize=False) as k:
+                term(k)
+
+    def _unrolled(self, acc: list[list[str]]) -> int:
+        """How many terms of the sum an iteration adds: more for tiles with less work."""
+        work = len(acc) * len(acc[0])
+        return 4 if work <= 8 else 2
 
     def _store_tile(self, f: Function, acc: list[list[str]]) -> None:
         c, work, lanes = self.spec.c, self.work, self.tile.lanes
@@ -232,22 +241,31 @@ class _Tiles:
             place = f.at(spill, at * lanes, work.llvm)
             f.store(self.vector, f.load(self.vector, slot), place, work.size)
         flat = f.compare("eq", "%column", 1)
-        whole = f.value(f"and i64 {f.select(flat, '%width', 0)}, {-lanes}")
+        # Where registers have masks, the last columns are lanes of one more vector.
+        masked = lanes * work.size == MASKED_BYTES and c.size >= 4
+        whole = f.select(flat, "%width", 0)
+        if not masked:
+            whole = f.value(f"and i64 {whole}, {-lanes}")
 
-        def move(row: str, held: str, j: str, n: int) -> None:
+        def move(row: str, held: str, j: str, n: int, mask: str = "") -> None:
             type, place = typed(c.llvm, n), f.at(row, f.mul(j, "%column"), c.llvm)
             value = f.load(typed(work.llvm, n), f.at(held, j, work.llvm), work.size)
             value = convert(f, value, work, c, n)
             if adds:
-                total = plus(f, c, f.load(type, place, c.size), value, n)
-                value = f.select("%adds", total, value, type)
-            f.store(type, value, place, c.size)
+                old = f.load(type, place, c.size) if not mask else f.masked_load(
+                    c.llvm, place, mask, n, c.size)
+                value = f.select("%adds", plus(f, c, old, value, n), value, type)
+            if mask:
+                f.masked_store(c.llvm, value, place, mask, n, c.size)
+            else:
+                f.store(type, value, place, c.size)
 
         with f.loop(0, "%height", vectorize=False) as i:
             row = f.at("%c", f.mul("%row", i), c.llvm)
             held = f.at(spill, f.mul(i, vectors * lanes), work.llvm)
             with f.loop(0, whole, lanes, vectorize=False) as j:
-                move(row, held, j, lanes)
+                mask = mask_of(f, f.sub("%width", j), lanes) if masked else ""
+                move(row, held, j, lanes, mask)
             with f.loop(whole, "%width", vectorize=False) as j:
                 move(row, held, j, 1)
 
@@ -275,7 +293,8 @@ class _ProductKernel:
 
     def text(self) -> str:
         """The module with the kernel and the functions it calls."""
-        return module(*self.tiles.values(), *chain(*self.packs.values()), self.f)
+        functions = *self.tiles.values(), *chain(*self.packs.values()), self.f
+        return native.WRITTEN_OUT + module(*functions)
 
     def write(self) -> None:
         """Write the loops over units, parts of the sum, blocks of rows and groups of panels."""

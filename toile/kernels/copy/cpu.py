@@ -17,6 +17,7 @@ from typing import Any
 from toile.compiler.ir.geometry import Arranged, Dynamic, arranged, bits_of
 from toile.compiler.ir.operands import Operand, Ref
 from toile.kernels.copy.shared import Moves, tiles_of, turned
+from toile.targets.llvm import native
 from toile.targets.llvm import text as ir
 from toile.targets.llvm.elements import transposed
 from toile.targets.llvm.launches import Launch
@@ -198,7 +199,7 @@ def _tiles_text(size: int, align: int, rank: int, moving: str, starts: int, dtyp
         q = f.offset(source, f.add(s, f.add(f.mul(a0, sa), f.mul(b0, size))))
         ea, eb = f.smin(f.sub(na, a0), tile), f.smin(f.sub(nb, b0), tile)
         f.call(body, p, q, ea, eb, sa, db)
-    return ir.module(body, f)
+    return native.WRITTEN_OUT + ir.module(body, f)
 
 
 def _tile_function(size: int, align: int) -> ir.Function:

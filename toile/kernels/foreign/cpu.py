@@ -36,7 +36,7 @@ def _strides(op: Any, arrays: list[Operand]) -> list[int]:
 
 def _kernel(symbol: str, result: str, types: tuple[str, ...], f: ir.Function) -> str:
     declared = f"declare {result} @{symbol}({', '.join(types)})\n"
-    return native.AROUND_ROUTINES + declared + ir.module(f)
+    return native.WRITTEN_OUT + declared + ir.module(f)
 
 
 def lower_prototype(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> bool:

@@ -51,7 +51,7 @@ def module(f: ir.Function, **routines: int) -> str:
     """The text of a kernel that calls routines, each given with its number of arguments."""
     declared = [f"declare void @{name}({', '.join(['ptr'] * count)})\n"
                 for name, count in routines.items()]
-    return native.AROUND_ROUTINES + "".join(declared) + ir.module(f)
+    return native.WRITTEN_OUT + "".join(declared) + ir.module(f)
 
 
 def is_finite(f: ir.Function, type: str, a: str, count: str) -> str:

@@ -332,7 +332,7 @@ walk:
 
 def text() -> str:
     """The module of the runner."""
-    return pool.text() + _Walk().write() + _ENTRY
+    return native.WRITTEN_OUT + pool.text() + _Walk().write() + _ENTRY
 
 
 _function: Callable[[int, int, int], int] | None = None

@@ -32,7 +32,7 @@ class Target(lower.Target):
 
     region = Region
     plan = Plan
-    limits = Limits(total_row=1 << 13)  # elements: rows of totals stay in the caches
+    limits = Limits(costly=10, total_row=1 << 13)  # elements: rows of totals stay in the caches
 
     def __init__(self, threads: int, tests: Tested | None = None):
         self.threads, self.tests = threads, tests

@@ -49,6 +49,11 @@ def constant(value: Operand, lanes: int = 1, llvm: str = "i32") -> str:
     return str(value) if lanes == 1 else f"<{', '.join([f'{llvm} {value}'] * lanes)}>"
 
 
+def _suffix(llvm: str, lanes: int) -> str:
+    """How names of intrinsics end that work on vectors of a type."""
+    return f"v{lanes}{ {'half': 'f16', 'float': 'f32', 'double': 'f64'}.get(llvm, llvm)}"
+
+
 class Function:
     """The text of one function."""
 
@@ -184,6 +189,19 @@ class Function:
 
     def store(self, type: str, value: Operand, pointer: str, align: int | None = None) -> None:
         self.do(f"store {type} {value}, ptr {pointer}" + (f", align {align}" if align else ""))
+
+    def masked_load(self, type: str, pointer: str, mask: str, lanes: int, align: int) -> str:
+        """The lanes of a vector for which `mask` holds; the others are 0."""
+        vector = typed(type, lanes)
+        return self.value(f"call {vector} @llvm.masked.load.{_suffix(type, lanes)}.p0(ptr "
+                          f"{pointer}, i32 {align}, {typed('i1', lanes)} {mask}, "
+                          f"{vector} zeroinitializer)")
+
+    def masked_store(self, type: str, value: str, pointer: str, mask: str, lanes: int, align: int
+                     ) -> None:
+        """Store the lanes of a vector for which `mask` holds."""
+        self.do(f"call void @llvm.masked.store.{_suffix(type, lanes)}.p0({typed(type, lanes)} "
+                f"{value}, ptr {pointer}, i32 {align}, {typed('i1', lanes)} {mask})")
 
     def copy(self, to: str, source: str, bytes: Operand) -> None:
         """Copy bytes between places that do not overlap."""

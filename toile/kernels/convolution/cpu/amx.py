@@ -25,6 +25,7 @@ from toile.kernels.contraction import cpu_amx as amx
 from toile.kernels.contraction import cpu_amx_launches as launches
 from toile.kernels.contraction import cpu_axes as contraction_axes
 from toile.kernels.contraction.cpu_cuts import rounded
+from toile.kernels.contraction.cpu_panels import mask_of
 from toile.kernels.contraction.cpu_tiles import FIRST, PACKED, arguments
 from toile.kernels.contraction.shared import Axis as ProductAxis
 from toile.kernels.convolution.cpu import layouts, pointwise
@@ -92,9 +93,8 @@ class _Writer(amx.ProductWriter):
         n = {name: f.load("i64", f.at("%numbers", i, "i64"), 8)
              for i, name in enumerate(_NUMBERS[:-2])}
         at = Coordinates(f, "%first", [n[f"pitch{d}"] for d in range(3)])
-        masks = [amx.mask_of(f, f.sub("%width", j), side) for j in range(0, amx.WIDTH, side)]
-        out, kind = typed(spec.c.llvm, side), {"float": "f32", "half": "f16"}.get(
-            spec.c.llvm, spec.c.llvm)
+        masks = [mask_of(f, f.sub("%width", j), side) for j in range(0, amx.WIDTH, side)]
+        out = typed(spec.c.llvm, side)
         whole = f.compare("eq", "%width", amx.WIDTH)
         with f.loop(0, "%height", vectorize=False) as i:
             image = f.load("i64", at.outer)
@@ -116,8 +116,7 @@ class _Writer(amx.ProductWriter):
                         f.store(out, value, place, spec.c.size)
                 with f.unless(whole):
                     for (value, place), mask in zip(values, masks, strict=True):
-                        f.do(f"call void @llvm.masked.store.v{side}{kind}.p0({out} {value}, ptr "
-                             f"{place}, i32 {spec.c.size}, {typed('i1', side)} {mask})")
+                        f.masked_store(spec.c.llvm, value, place, mask, side, spec.c.size)
             f.store("i64", f.add(image, at.advance("1")), at.outer)
         return f
 
