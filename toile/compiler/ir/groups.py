@@ -56,13 +56,8 @@ class Member:
 class Group:
     """A group while it is being built."""
 
-<<<<<<< HEAD
-    __slots__ = ("id", "members", "maps", "extents", "order", "reduced", "fusible", "before",
-                 "direct", "readers", "staged", "totals", "strided")
-=======
     __slots__ = ("id", "members", "weight", "maps", "extents", "order", "reduced", "fusible",
-                 "before", "direct", "readers", "staged", "totals")
->>>>>>> g2
+                 "before", "direct", "readers", "staged", "totals", "strided")
 
     def __init__(self, id: int, fusible: bool):
         self.id, self.fusible = id, fusible

@@ -67,14 +67,13 @@ def _is_long(e: Equation, stored: Set[Any]) -> bool:
         return False
     size = dict(zip(op.lhs + op.rhs, x.shape + y.shape, strict=True))
     matrix, vectors = _sides(op, x, y)
-    columns = [c for c in matrix if c not in vectors]
-    summed = [c for c in matrix if c in vectors]
-    if any(c in op.out for c in summed) or matrix != "".join(summed + columns):
+    columns, summed = ([c for c in matrix if (c in vectors) == shared] for shared in (False, True))
+    if {*summed} & {*op.out} or matrix != "".join(summed + columns):
         return False
-    rows = prod(size[c] for c in vectors if c not in summed)
+    terms = prod(size[c] for c in summed)
     nbytes = prod(size[c] for c in columns) * BYTES[names.pop()]
     return (
-        rows <= MOST_ROWS and prod(size[c] for c in summed) >= LEAST_TERMS
+        min(x.size, y.size) <= MOST_ROWS * terms and terms >= LEAST_TERMS
         and size[summed[0]] % 2 == 0 and 2 * blocks_of(nbytes, STRIP) <= BUSY
         and e.ins[0 if x.size > y.size else 1] in stored
     )  # fmt: skip

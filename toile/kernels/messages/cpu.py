@@ -11,10 +11,11 @@ from math import prod
 from typing import Any
 
 from toile.compiler.ir.extents import larger
-from toile.compiler.ir.geometry import is_dense_by_rows, room, with_dense_rows
+from toile.compiler.ir.geometry import with_dense_rows
 from toile.compiler.ir.operands import Args, Operand
 from toile.compiler.passes.messages import EdgesByTarget, GatherScatter
 from toile.kernels.copy.cpu import Reader, clamped, integer
+from toile.kernels.messages.shared import copy_sums, room_for_sums
 from toile.targets.llvm import native
 from toile.targets.llvm import text as ir
 from toile.targets.llvm.launches import Launch, Planner
@@ -108,16 +109,14 @@ def lower(op: GatherScatter, ins: list[Operand], outs: list[Operand], plan: Any)
         return False
     h, (ends, sources, *more) = with_dense_rows(ins[0], plan), (plan.contiguous(x) for x in ins[1:])
     starts, (out,) = len(more) > 2 * op.weighted, outs
-    made = out if out.contiguous or not starts and is_dense_by_rows(out) else room(
-        plan, out.shape, out.dtype)  # `start` has the layout of what is computed
+    made = room_for_sums(out, starts, plan)
     rows, width, edges = out.shape[0], prod(out.shape[1:]), sources.size
     text = _sums_text(kind, work, starts, op.weighted, native.vector_bytes() // work.size)
     grain = larger(1, rows * WORK // larger(1, (edges + rows) * width))
     args: Args = (made.ref, h.ref, ends.ref, sources.ref, width, made.strides[0], h.strides[0],
                   edges - 1, op.heads, *(x.ref for x in more))
     plan.stage(Launch(text, args, rows, grain, "sums of rows"))
-    if made is not out:
-        plan.copy(out, made)
+    copy_sums(out, made, plan)
     return True
 
 

@@ -6,10 +6,11 @@ from functools import lru_cache
 from math import prod
 from typing import Any
 
-from toile.compiler.ir.geometry import is_dense_by_rows, room, with_dense_rows
+from toile.compiler.ir.geometry import with_dense_rows
 from toile.compiler.ir.operands import Operand, Ref
 from toile.compiler.passes.messages import EdgesByTarget, GatherScatter
 from toile.kernels.copy.gpu import fill_launch
+from toile.kernels.messages.shared import copy_sums, room_for_sums
 from toile.kernels.scatter.gpu_segments import Axes, Segments, combine_segments
 from toile.kernels.sort.gpu_radix import sort_rows
 from toile.targets.cuda import elements as numbers
@@ -92,14 +93,12 @@ def lower(op: GatherScatter, ins: list[Operand], outs: list[Operand], plan: Any)
     h, (ends, sources, *more) = with_dense_rows(ins[0], plan), (plan.contiguous(x) for x in ins[1:])
     weights: tuple[Ref, Ref] | None = (more[0].ref, more[1].ref) if op.weighted else None
     start = more[2 if op.weighted else 0 :]
-    # `start` has the layout of what is computed.
-    made = out if out.contiguous or not start and is_dense_by_rows(out) else room(
-        plan, out.shape, dtype)
+    made = room_for_sums(out, bool(start), plan)
     row = prod(out.shape[1:]) * dtype.itemsize
     step, to = h.strides[0] * dtype.itemsize, made.strides[0] * dtype.itemsize
     unit = widest(dtype.itemsize, row // op.heads, step, to)  # of one head
-    sparse = not start and out.shape[0] > MANY_ROWS * sources.size and made.contiguous
-    if sparse:
+    many = not start and out.shape[0] > MANY_ROWS * sources.size
+    if sparse := many and made.contiguous:
         plan.stage(fill_launch(made.ref, out.size * dtype.itemsize, bytes(dtype.itemsize)))
     combine_segments(Segments(
         "add", dtype, unit, sources.size, out.shape[0], "few ends" if sparse else "ends", ends.ref,
@@ -108,6 +107,5 @@ def lower(op: GatherScatter, ins: list[Operand], outs: list[Operand], plan: Any)
         Axes([h.shape[0]], [], [step]), weights, start[0].ref if start else None,
         "start" if start else "zero", op.heads,
     ), plan)  # fmt: skip
-    if made is not out:
-        plan.copy(out, made)
+    copy_sums(out, made, plan)
     return True

@@ -1,0 +1,22 @@
+"""Where sums of rows are stored, on both devices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from toile.compiler.ir.geometry import is_dense_by_rows, room
+from toile.compiler.ir.operands import Operand
+
+
+def room_for_sums(out: Operand, starts: bool, plan: Any) -> Operand:
+    """The result, which may be a part of a concatenation, or other memory; `starts`: the sums start
+    from an array, which must have the same layout."""
+    if out.contiguous or not starts and is_dense_by_rows(out):
+        return out
+    return room(plan, out.shape, out.dtype)
+
+
+def copy_sums(out: Operand, made: Operand, plan: Any) -> None:
+    """Copy the sums to the result, if they are not there."""
+    if made is not out:
+        plan.copy(out, made)
