@@ -12,6 +12,8 @@ import toile.numpy as jnp
 from toile import lax
 from toile import linen as nn
 from toile.compiler.passes.quantized_products import FEW, QuantizedProduct
+from toile.kernels.quantized_product import cpu as few_rows
+from toile.kernels.quantized_product import cpu_digits
 from toile.primitives.quantized import Dequantize
 from toile.quantization import dequantize, quantize, quantize_array
 from toile.targets.llvm import native
@@ -59,6 +61,78 @@ def test_any_shape(vector_bytes, case):
         toile.clear_caches()
         assert f"int{how['bits']} product" in kernels(product, x, q)
         close(toile.jit(product)(x, q), wanted(x, q, by_rows))
+
+
+integers = pytest.mark.skipif(not cpu_digits.instruction(),
+                              reason="needs an instruction that multiplies 8-bit integers")
+
+
+@st.composite
+def products_with_integers(draw):
+    bits = draw(st.sampled_from([4, 8]))
+    how = {"bits": bits, "symmetric": draw(st.booleans()),
+           "group": draw(st.sampled_from([None, 2, 16, 24, 32, 64, 100]))}
+    few = st.integers(1, few_rows.DIRECT)
+    many = st.integers(FEW + 1, 70) if few_rows.most_rows() > FEW else few
+    m = draw(st.one_of(few, many) if bits == 4 else many)
+    k, n = draw(st.integers(33, 200)), draw(st.integers(cpu_digits.WIDTH, 200))
+    n = max(n, -(-4200 // k))
+    return k, n, m, how, draw(st.sampled_from(["float32", "bfloat16"])), draw(st.integers(0, 99))
+
+
+@integers
+@hypothesis.given(case=products_with_integers())
+@hypothesis.settings(max_examples=60, deadline=None)
+def test_products_with_integers(case):
+    k, n, m, how, dtype, seed = case
+    rng = np.random.default_rng(seed)
+    x = jnp.asarray(rng.normal(size=(m, k)) * 10.0 ** rng.integers(-30, 30), dtype)
+    w = rng.normal(size=(k, n)).astype(np.float32)
+    q = quantize_array(jnp.asarray(w, dtype), **how)
+    product = lambda x, q: x @ q
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(few_rows, "WIDE_ENOUGH", 0)
+        toile.clear_caches()
+        assert f"int{how['bits']} product" in kernels(product, x, q)
+        exact = wanted(x, q.replace(dtype=np.dtype("float32")), False)
+        close(toile.jit(product)(x, q), exact, {"float32": 2e-6, "bfloat16": 2**-8 + 2e-4}[dtype])
+
+
+@integers
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_inputs_without_digits_are_multiplied_as_floats(bits, symmetric):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(few_rows.BLOCK + 9, 96)).astype(np.float32)
+    x[0, 5], x[1, 90], x[33, 40] = np.inf, np.nan, -np.inf  # parts of three spans
+    x[2] *= 1e-37  # the unit would be subnormal
+    x[3] = 0
+    q = quantize_array(W, bits=bits, group=32, symmetric=symmetric)
+    found = np.asarray(toile.jit(lambda x, q: x @ q)(x, q))
+    with np.errstate(invalid="ignore"):
+        exact = x @ np.asarray(q)
+    finite = np.isfinite(x).all(1)
+    assert not np.isfinite(found[~finite]).any()
+    assert np.isnan(found[1]).all()
+    for row in np.flatnonzero(finite):
+        close(found[row], exact[row], 1e-5)
+
+
+@integers
+def test_an_outlier_spoils_only_the_terms_near_it():
+    """Digits are relative to the largest of a few terms, not of the whole row."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(FEW + 1, 256)).astype(np.float32)
+    w = rng.normal(size=(256, 128)).astype(np.float32)
+    q = quantize_array(w, bits=8)
+    q = q.replace(values=jnp.asarray(q.values).at[7].set(0))
+    calm = np.asarray(toile.jit(lambda x, q: x @ q)(x, q))
+    x[:, 7] = 1e6  # multiplied by 0
+    found = np.asarray(toile.jit(lambda x, q: x @ q)(x, q))
+    x[:, :64] = 0
+    rest = wanted(x, q, False)
+    close(np.asarray(toile.jit(lambda x, q: x @ q)(x, q)), rest, 2e-6)
+    assert np.abs(found - calm).max() < 64 * 1e6 / 2**20  # the errors of 64 terms
 
 
 @hypothesis.given(case=products())
@@ -109,7 +183,7 @@ def test_contractions(text, x, shape, axis, bits):
 
 
 @pytest.mark.parametrize(("reason", "x", "how"), [
-    ("many rows", np.ones((FEW + 1, 96), np.float32), {"bits": 8}),
+    ("many rows", np.ones((few_rows.most_rows() + 1, 96), np.float32), {"bits": 8}),
     ("groups along the other axis", X, {"bits": 8, "axis": 1}),
     ("odd groups", X, {"bits": 4, "group": 3}),
     ("float8", X, {"dtype": "float8_e4m3fn"}),

@@ -37,7 +37,8 @@ from toile.primitives.families import (
 from toile.primitives.quantized import Dequantize
 from toile.primitives.shapes import pad
 
-FEW = 8  # rows; with more, a product with the numbers themselves is faster
+FEW = 8  # rows; with more, a product with the numbers themselves is faster on most devices
+WIDE = 64  # columns of matrices that other devices multiply by more rows
 LEAST = 1 << 12  # elements of the matrix: a smaller one is in a cache
 FLOAT32 = np.dtype(np.float32)
 _FLOATS = frozenset(("float32", "bfloat16", "float16"))
@@ -49,7 +50,8 @@ class QuantizedProduct(Operation):
 
     The operands are x, the sums of x over each group [M, groups] if the operation `has_sums`, the
     stored values, the scales and, if there are any, the zeros. If `transposed`, these are stored
-    for a matrix [N, K]. If `bits` is 4, K is even, as is `group` unless there is one group: a byte
+    for a matrix [N, K]. If `short`, x was converted from 16-bit floats, and the result will be
+    converted to them. If `bits` is 4, K is even, as is `group` unless there is one group: a byte
     has two numbers of a group. With `transposed`, the columns of x are then [even columns, odd
     columns]."""
 
@@ -57,6 +59,7 @@ class QuantizedProduct(Operation):
     group: int
     transposed: bool
     has_sums: bool = True
+    short: bool = False
 
     kernel_family = "quantized_product"
 
@@ -98,6 +101,7 @@ class _Form:
 
     def __call__(self, product: DotGeneral, x: Any, values: Any, scales: Any, *rest: Any) -> Any:
         zeros = self.op.zeros_in(rest)
+        short = np.dtype(x.dtype).itemsize == np.dtype(self.out).itemsize == 2
         size = dict(self.sizes)
         rows = "".join(c for c in self.x_labels if c not in self.summed)
         m, k, n = (prod(size[c] for c in some) for some in (rows, self.summed, self.free))
@@ -119,7 +123,8 @@ class _Form:
             return reshape(a, (n, a.size // n) if self.transposed else (a.size // n, n))
 
         floats = [matrix(convert(a, FLOAT32)) for a in (scales, *zeros)]
-        found = QuantizedProduct(self.op.bits, group, self.transposed, self.has_sums)(
+        found = QuantizedProduct(self.op.bits, group, self.transposed, self.has_sums,
+                                 short)(
             x, *sums, matrix(values), *floats)
         labels = rows + self.free
         found = reshape(convert(found, np.dtype(self.out)), tuple(size[c] for c in labels))
@@ -135,13 +140,14 @@ class _Form:
         return mul(x, broadcast_in_dim(factors, shape, (1,)))
 
 
-def multiply_stored(program: Program, has_sums: bool = True) -> Program:
+def multiply_stored(program: Program, has_sums: bool = True, most: int = FEW) -> Program:
     """Replace products of few rows with quantized matrices.
 
-    `has_sums`: whether the kernels for transposed matrices read the sums of x over the groups."""
+    `has_sums`: whether the kernels for transposed matrices read the sums of x over the groups;
+    `most`: rows of x, if the matrix is not transposed and has at least `WIDE` columns."""
     if all(e.op.decoded is None for e in program.equations):
         return program
-    return rewrite(program, partial(_product_rule, has_sums))
+    return rewrite(program, partial(_product_rule, has_sums, most))
 
 
 def gather_stored(program: Program) -> Program:
@@ -171,14 +177,14 @@ def _lookup_rule(new: Rewriter, e: Equation) -> Replacement:
     return [new.add(numbers, parts, e)]
 
 
-def _product_rule(has_sums: bool, new: Rewriter, e: Equation) -> Replacement:
+def _product_rule(has_sums: bool, most: int, new: Rewriter, e: Equation) -> Replacement:
     if e.op.kernel_family != "contraction" or len(e.ins) != 2:
         return None
     op: Any = e.op
     for w, x, labels, x_labels in ((*e.ins[::-1], op.rhs, op.lhs), (*e.ins, op.lhs, op.rhs)):
         matrix = _matrix(new, w, labels)
         form = None if matrix is None else _form(
-            op, matrix, x.aval, x_labels, e.outs[0].aval, has_sums)
+            op, matrix, x.aval, x_labels, e.outs[0].aval, has_sums, most)
         if matrix is not None and form is not None:
             return [spliced(new, e, form, [x, *matrix.made.ins])]
     return None
@@ -205,7 +211,7 @@ def _converts(e: Equation) -> bool:
 
 
 def _form(
-    op: DotGeneral, matrix: _Matrix, x: Aval, x_labels: str, out: Aval, has_sums: bool
+    op: DotGeneral, matrix: _Matrix, x: Aval, x_labels: str, out: Aval, has_sums: bool, most: int
 ) -> _Form | None:
     """How to compute a product from the stored numbers; None if there is no kernel for it."""
     stored: Any = matrix.made.op
@@ -213,16 +219,16 @@ def _form(
     sizes = dict(zip(labels + x_labels, matrix.made.outs[0].aval.shape + x.shape, strict=True))
     summed = "".join(c for c in labels if c not in op.out)
     free = "".join(c for c in labels if c in op.out)
-    if not (_few(sizes, labels) and _plain(op, x_labels, summed, free)):
+    if labels not in (free + summed, summed + free):
         return None
     transposed = labels == free + summed
-    if not transposed and labels != summed + free:
+    rows = FEW if transposed else most
+    if not (_few(sizes, labels, free, rows) and _plain(op, x_labels, summed, free)):
         return None
     if labels[len(labels) + stored.axis] != summed[-1] or not _known(x, out, avals):
         return None
-    if not _aligned(stored, prod(sizes[c] for c in summed[:-1])):
-        return None
-    if not _factors_fit(stored, avals[2:], [sizes[c] if c in summed else 1 for c in labels]):
+    if not (_aligned(stored, prod(sizes[c] for c in summed[:-1])) and _factors_fit(
+            stored, avals[2:], [sizes[c] if c in summed else 1 for c in labels])):
         return None
     return _Form(stored, transposed, x_labels, free, summed, tuple(sizes.items()), out.dtype,
                  _reads_sums(stored, avals[2:], has_sums, transposed))
@@ -235,10 +241,11 @@ def _reads_sums(
     return has_sums and transposed and bool(stored.offset or stored.zeros_in(rest))
 
 
-def _few(sizes: dict[str, int], labels: str) -> bool:
-    """Whether a large matrix with these labels is multiplied by few rows."""
+def _few(sizes: dict[str, int], labels: str, free: str, most: int) -> bool:
+    """Whether a large matrix with these labels is multiplied by at most some number of rows."""
     rows = prod(n for c, n in sizes.items() if c not in labels)
-    return 0 < rows <= FEW and prod(sizes[c] for c in labels) >= LEAST
+    wide = prod(sizes[c] for c in free) >= WIDE
+    return 0 < rows <= (most if wide else FEW) and prod(sizes[c] for c in labels) >= LEAST
 
 
 def _plain(op: DotGeneral, x_labels: str, summed: str, free: str) -> bool:

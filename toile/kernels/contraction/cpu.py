@@ -18,6 +18,7 @@ from toile.compiler.ir.operands import Args, Operand, Ref
 from toile.kernels.contraction import cpu_amx_launches as amx
 from toile.kernels.contraction import cpu_blas as blas
 from toile.kernels.contraction import cpu_dots as products
+from toile.kernels.contraction import cpu_few_rows as few_rows
 from toile.kernels.contraction import cpu_narrow as narrow
 from toile.kernels.contraction import cpu_tiles as gemm
 from toile.kernels.contraction.cpu_axes import (
@@ -75,7 +76,7 @@ def lower(op: DotGeneral, ins: Sequence[Operand], outs: Sequence[Operand], plan:
         return True
     compact = types.work is None and not _readable(op, x, y, out, types)
     problem = arrange(op, x, y, out, types, plan, compact)
-    if narrow.lower(problem, plan):
+    if narrow.lower(problem, plan) or few_rows.lower(problem, plan):
         return True
     kind = route(problem)
     if kind == "product":

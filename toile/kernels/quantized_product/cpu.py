@@ -12,15 +12,22 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from toile.compiler.ir.operands import Args, Operand
-from toile.compiler.passes.quantized_products import QuantizedProduct
+from toile.compiler.passes.quantized_products import FEW, QuantizedProduct
 from toile.kernels.copy.cpu import Reader
+from toile.kernels.quantized_product import cpu_digits
 from toile.targets.llvm import native
 from toile.targets.llvm import text as ir
 from toile.targets.llvm.launches import Launch, Planner
+from toile.targets.llvm.text import Operand as Value
 from toile.targets.llvm.text import typed
 
 HELD = 1 << 14  # sums that a chunk keeps: 64 KiB
 STEPS = 16  # rows of stored values that are read side by side
+WIDE_ENOUGH = 512  # columns of a matrix for one or two rows of x: digits are computed once
+MANY = 128  # rows of x up to which products with `cpu_digits` are faster than those of floats
+DIRECT = 2  # rows of x up to which `cpu_digits` interleaves stored numbers again for each row
+BLOCK = 32  # more rows of x, for which it interleaves them once
+STEPS_OF_MANY = {8: 64, 4: 16}  # then, the rows of stored values that are read side by side
 LINE = 64  # bytes of a cache line
 SERIAL = 1 << 15  # stored bytes below which one thread computes everything
 TOGETHER = 4  # rows of a matrix whose products are computed together
@@ -35,6 +42,7 @@ class Kind(NamedTuple):
     rows: int  # of x
     lanes: int  # numbers of a vector
     vectors: int  # vectors of a tile of columns, or rows of the matrix of a tile of rows
+    digits: int = 0  # of an input of products that are computed with integers; see `cpu_digits`
 
     @property
     def corrected(self) -> bool:
@@ -54,21 +62,46 @@ def lower(op: QuantizedProduct, ins: list[Operand], outs: list[Operand], plan: P
         kind = kind._replace(vectors=_at_most(TOGETHER if m < 4 else 2, n))
         text, width, per_chunk = _rows_text(kind), kind.vectors, n
     else:
-        free = 16 if lanes == 16 else 8  # registers for sums
-        width = lanes * (4 if m <= free // 4 else 2 if m <= free // 2 else 1)
-        while width > n:
-            width //= 2
-        lanes = min(lanes, width)
-        kind = kind._replace(lanes=lanes, vectors=width // lanes)
-        text, per_chunk = _columns_text(kind), HELD // m
+        kind = _of_columns(kind, _digits(op, m, n), n)
+        text = _digits_text(kind) if kind.digits else _columns_text(kind)
+        width, per_chunk = kind.lanes * kind.vectors, HELD // kind.rows
     tiles = -(-n // width)
     threads = 1 if values.size < SERIAL else plan.threads
     grain = max(1, min(-(-tiles // threads), per_chunk // width))
     sums = rest[0] if op.has_sums else x  # not read without `has_sums`
     refs = [a.ref for a in (out, x, sums, values, scales, (zeros or [scales])[0])]
-    args: Args = (*refs, n, k, op.group, groups)
+    args: Args = (*refs, n, k, op.group, groups, *([m] if kind.digits else []))
     plan.stage(Launch(text, args, tiles, grain, f"int{op.bits} product"))
     return True
+
+
+def _of_columns(kind: Kind, digits: int, n: int) -> Kind:
+    """The kernel for a matrix with n columns whose summed axis comes first."""
+    m, lanes, free = kind.rows, kind.lanes, 16 if kind.lanes == 16 else 8  # registers for sums
+    width = lanes * (4 if m <= free // 4 else 2 if m <= free // 2 else 1)
+    if digits:
+        width, m = cpu_digits.WIDTH, m if m <= DIRECT else BLOCK
+    while width > n:
+        width //= 2
+    lanes = min(lanes, width)
+    return kind._replace(rows=m, lanes=lanes, vectors=width // lanes, digits=digits)
+
+
+def most_rows() -> int:
+    """How many rows x may have if the matrix is not transposed.
+
+    Instructions that multiply bfloat16 numbers are faster if a number is used for many rows."""
+    return MANY if cpu_digits.instruction() and not native.has("avx512bf16") else FEW
+
+
+def _digits(op: QuantizedProduct, m: int, n: int) -> int:
+    """How many digits the inputs have; 0 if products are computed with floats.
+
+    Where reading memory takes longer than converting 8-bit numbers, floats are as fast."""
+    pays = m > FEW or (op.bits == 4 and m <= DIRECT and n >= WIDE_ENOUGH)
+    if not pays or n < cpu_digits.WIDTH or not cpu_digits.instruction():
+        return 0
+    return 2 if op.short else 3
 
 
 def _at_most(most: int, n: int) -> int:
@@ -189,16 +222,99 @@ def _columns_text(kind: Kind) -> str:
                        f.at(x, f.mul(row, per_row), "float"), sums,
                        f.at(values, f.add(f.mul(row, n), j), "i8"), f.at(scales, at, "float"),
                        f.at(zeros, at, "float"), count, n, k, begins, ahead)
-    vector = typed("float", kind.lanes)
+    _store_held(f, kind, kind.rows, held, out, n)
+    return ir.module(*([tile, sum_] if kind.corrected else [tile]), f)
+
+
+def _store_held(f: ir.Function, kind: Kind, rows: Value, held: str, out: str, n: str) -> None:
+    """Store `rows` of the sums of tiles [lo, hi)."""
+    vector, width = typed("float", kind.lanes), kind.lanes * kind.vectors
     with f.loop("%lo", "%hi", vectorize=False) as t:
         source = f.at(held, f.mul(f.sub(t, "%lo"), width * kind.rows), "float")
-        to = f.at(out, f.smin(f.mul(t, width), last), "float")
-        for m in range(kind.rows):
+        to = f.at(out, f.smin(f.mul(t, width), f.sub(n, width)), "float")
+        with f.loop(0, rows, vectorize=False) as m:
             for v in range(kind.vectors):
-                value = f.load(vector, f.at(source, m * width + v * kind.lanes, "float"), 4)
+                own = f.at(f.at(source, f.mul(m, width), "float"), v * kind.lanes, "float")
                 place = f.at(f.at(to, f.mul(m, n), "float"), v * kind.lanes, "float")
-                f.store(vector, value, place, 4)
-    return ir.module(*([tile, sum_] if kind.corrected else [tile]), f)
+                f.store(vector, f.load(vector, own, 4), place, 4)
+
+
+@lru_cache(maxsize=64)
+def _digits_text(kind: Kind) -> str:
+    """The kernel of `_columns_text` for processors that multiply 8-bit integers.
+
+    There is another argument, the number of rows of x. They are divided into blocks of as many
+    rows as `kind` has."""
+    many = kind.rows > DIRECT
+    steps = STEPS_OF_MANY[kind.bits] if many else STEPS
+    span = cpu_digits.Span(kind.bits, steps, kind.digits)
+    together, single = min(kind.rows, 2), kind._replace(rows=1)
+    offset = 128 * kind.signed + 8 * (kind.bits == 4 and not kind.zeros)
+    digits_of = cpu_digits.digits_function(span, offset)
+    whole = cpu_digits.tile_function(span, together, kind.signed, kind.zeros, many)
+    words_of = [cpu_digits.words_function(span, kind.signed)] if many else []
+    f, tile, sum_ = ir.kernel(), _tile_function(single), _sum_function()
+    r = Reader(f)
+    out, x, _, values, scales, zeros = (r.buffer() for _ in range(6))
+    n, k, group, groups, count_m = r.many(5)
+    width, per_tile = cpu_digits.WIDTH, cpu_digits.WIDTH * kind.rows
+    held, sums, fits = f.alloca("float", HELD, 64), f.alloca("float"), f.alloca("i64")
+    digits, words = (f.alloca("i8", size, 64) for size in (
+        span.size * kind.rows, span.terms * width if many else 1))
+    info = f.alloca("i32", cpu_digits.INFO * kind.rows, 64)
+    last = f.sub(n, width)
+    all_rows, step = f.udiv(k, span.parts), f.udiv(group, span.parts)
+
+    def places(t: str, row: str, g: str) -> list[str]:
+        """The sums, values, scales and zeros of a tile."""
+        j = f.smin(f.mul(t, width), last)
+        at = f.add(f.mul(g, n), j)
+        return [f.at(held, f.mul(f.sub(t, "%lo"), per_tile), "float"),
+                f.at(values, f.add(f.mul(row, n), j), "i8"), f.at(scales, at, "float"),
+                f.at(zeros, at, "float")]
+
+    with f.loop(0, count_m, kind.rows, vectorize=False) as block:
+        rows = f.smin(f.sub(count_m, block), kind.rows)
+        size = f.mul(f.sub("%hi", "%lo"), 4 * per_tile)
+        f.do(f"call void @llvm.memset.p0.i64(ptr {held}, i8 0, i64 {size}, i1 false)")
+        with f.loop(0, groups, vectorize=False) as g:
+            first = f.mul(g, step)
+            end = f.smin(f.add(first, step), all_rows)
+            with f.loop(first, end, span.rows, vectorize=False) as row:
+                count = f.smin(f.sub(end, row), span.rows)
+                ahead = f.mul(f.smin(count, f.sub(f.sub(all_rows, row), count)), n)
+                start = f.mul(row, span.parts)
+                terms = f.smin(f.mul(count, span.parts), f.sub(k, start))
+                inputs = f.at(x, f.add(f.mul(block, k), start), "float")
+                f.store("i64", 1, fits)
+                with f.loop(0, rows, vectorize=False) as m:
+                    own = f.value(
+                        f"call i64 @digits(ptr {f.at(digits, f.mul(m, span.size), 'i8')}, "
+                        f"ptr {f.at(info, f.mul(m, cpu_digits.INFO), 'i32')}, "
+                        f"ptr {f.at(inputs, f.mul(m, k), 'float')}, i64 {terms})")
+                    f.store("i64", f.value(f"and i64 {f.load('i64', fits)}, {own}"), fits)
+                exact = f.compare("ne", f.load("i64", fits), 0)
+                with f.when(exact), f.loop("%lo", "%hi", vectorize=False) as t:
+                    to, own, scale, zero = places(t, row, g)
+                    for function in words_of:
+                        f.call(function, words, own, count, n, ahead)
+                        own = words
+                    # The last two rows may contain one that is not part of x and is not stored.
+                    with f.loop(0, rows, together, vectorize=False) as m:
+                        f.call(whole, f.at(to, f.mul(m, width), "float"),
+                               f.at(digits, f.mul(m, span.size), "i8"),
+                               f.at(info, f.mul(m, cpu_digits.INFO), "i32"), own, scale, zero,
+                               count, n, ahead)
+                with f.unless(exact), f.loop("%lo", "%hi", vectorize=False) as t:
+                    to, own, scale, zero = places(t, row, g)
+                    with f.loop(0, rows, vectorize=False) as m:
+                        source = f.at(inputs, f.mul(m, k), "float")
+                        if kind.corrected:
+                            f.call(sum_, sums, source, terms)
+                        f.call(tile, f.at(to, f.mul(m, width), "float"), source, sums, own, scale,
+                               zero, count, n, k, 1, 0)
+        _store_held(f, kind, rows, held, f.at(out, f.mul(block, n), "float"), n)
+    return ir.module(digits_of, whole, *words_of, tile, *([sum_] if kind.corrected else []), f)
 
 
 def _sum_function() -> ir.Function:

@@ -22,6 +22,7 @@ from toile.kernels.copy import cpu as copies
 from toile.kernels.families import lowering
 from toile.kernels.nest import cpu as nests
 from toile.kernels.nest.cpu_launches import plan_nest
+from toile.kernels.quantized_product.cpu import most_rows
 from toile.platforms.cpu import chains, plan_reader
 from toile.platforms.cpu.assembly import PlannedExecutable
 from toile.platforms.cpu.planner import Plan, Region
@@ -38,7 +39,8 @@ class Target(lower.Target):
         self.threads, self.tests = threads, tests
 
     def last_pass(self, program: Program) -> Program:
-        program = multiply_small_matrices(decode(multiply_stored(gather_stored(program))))
+        program = multiply_stored(gather_stored(program), most=most_rows())
+        program = multiply_small_matrices(decode(program))
         return patch_sums(multiply_bytes(program), self.can_fuse)
 
     def can_fuse(self, e: Equation) -> bool:
