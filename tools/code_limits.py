@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 MOST_LINES = 450  # lines of code in a file
 MOST_COMPLEX = 15
-MOST_IN_ALL = 134_500  # lines of code under toile/
+MOST_IN_ALL = 135_000  # lines of code under toile/
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 DOCUMENTED = (ast.Module, ast.ClassDef, *FUNCTIONS)

@@ -65,18 +65,22 @@ def _is_long(e: Equation, stored: Set[Any]) -> bool:
     names = {np.dtype(a.dtype).name for a in (x, y, e.outs[0].aval)}
     if len(names) != 1 or not names <= BYTES.keys() or not e.outs[0].aval.size:
         return False
+    if e.ins[0 if x.size > y.size else 1] not in stored:
+        return False
     size = dict(zip(op.lhs + op.rhs, x.shape + y.shape, strict=True))
-    matrix, vectors = _sides(op, x, y)
+    terms = _terms(op, *_sides(op, x, y), size)
+    if terms < LEAST_TERMS or size[_sides(op, x, y)[0][0]] % 2:
+        return False
+    nbytes = max(x.size, y.size) // terms * BYTES[names.pop()]
+    return min(x.size, y.size) <= MOST_ROWS * terms and 2 * blocks_of(nbytes, STRIP) <= BUSY
+
+
+def _terms(op: DotGeneral, matrix: str, vectors: str, size: dict[str, int]) -> int:
+    """The terms of a sum over the first axes of a matrix, without a batch; 0: it is none."""
     columns, summed = ([c for c in matrix if (c in vectors) == shared] for shared in (False, True))
     if {*summed} & {*op.out} or matrix != "".join(summed + columns):
-        return False
-    terms = prod(size[c] for c in summed)
-    nbytes = prod(size[c] for c in columns) * BYTES[names.pop()]
-    return (
-        min(x.size, y.size) <= MOST_ROWS * terms and terms >= LEAST_TERMS
-        and size[summed[0]] % 2 == 0 and 2 * blocks_of(nbytes, STRIP) <= BUSY
-        and e.ins[0 if x.size > y.size else 1] in stored
-    )  # fmt: skip
+        return 0
+    return prod(size[c] for c in summed)
 
 
 def _sides(op: DotGeneral, x: Any, y: Any) -> tuple[str, str]:
