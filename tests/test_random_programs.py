@@ -10,6 +10,7 @@ import hypothesis
 import jax
 import jax.numpy
 import numpy as np
+import pytest
 
 import toile
 import toile.nn
@@ -40,6 +41,7 @@ def batches():
     return each, [np.stack(column) for column in zip(*each)]
 
 
+@pytest.mark.filterwarnings("ignore:.* were broadcast against each other")  # on purpose
 @hypothesis.settings(max_examples=EXAMPLES, suppress_health_check=HEALTH,
                      phases=[hypothesis.Phase.generate, hypothesis.Phase.shrink])
 @hypothesis.given(programs.programs())

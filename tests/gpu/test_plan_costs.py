@@ -75,7 +75,7 @@ OUTLIERS = [Outlier(*x) for x in (
     ("neural | image.resize* | gradient*", 10, 8.6, "a product for each axis, in both directions"),
     ("optim | optim.adafactor*", 16, RATIO, "norms of rows, of columns, and of the whole update"),
     ("optim | optim.la[mr][bs]*", 13, RATIO, "norms of each array, before its update"),
-    ("more | pad linear_ramp | gradient*", 10, RATIO, "margins are added one by one"),
+    ("more | pad linear_ramp | gradient*", 11, RATIO, "margins are added one by one"),
     ("more | pad m* | gradient*", 12, RATIO, "margins are added one by one"),
     ("more | stencil of padded | gradient*", 10, 8.6, "margins are added one by one"),
 )]  # fmt: skip

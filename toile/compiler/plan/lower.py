@@ -45,6 +45,7 @@ from toile.engine.program import Equation, Literal, Program, Var
 SMALL_BYTES = 1 << 16  # of results that may be computed earlier than in program order
 LOOK_BACK = 8  # steps that are searched for a region to join
 EQUAL_BYTES = 1 << 20  # of results that are computed earlier to share a launch
+MOST_EQUAL_BYTES = 1 << 26  # of results of a region for that
 
 
 def _overlap(first: set[Any], second: set[Any]) -> bool:
@@ -463,6 +464,7 @@ class _EqualKernels:
         self.places: dict[str, list[int]] = {}  # of the regions with a kernel
         self.read: dict[Any, int] = {}  # the last step that reads or writes a buffer
         self.written: dict[Any, int] = {}
+        self.nbytes: dict[int, int] = {}  # of the results of each region
 
     def home(self, step: Region, before: list[Any]) -> int | None:
         """The place of the first region with the same kernels after all steps that a stage depends
@@ -476,7 +478,7 @@ class _EqualKernels:
         after = max([after, *(self.read.get(b, -1) for b in writes)])
         places = self.places.get(step.launches[0].text, [])
         at = bisect.bisect_right(places, after)
-        if at == len(places):
+        if at == len(places) or self.nbytes[places[at]] > MOST_EQUAL_BYTES:
             return None
         return places[at] if texts <= {x.text for x in before[places[at]].launches} else None
 
@@ -486,6 +488,8 @@ class _EqualKernels:
             for b in map(whole_buffer, buffers):
                 last[b] = max(place, last.get(b, -1))
         if isinstance(step, Region):
+            nbytes = sum(map(_nbytes, {*map(whole_buffer, step.writes)}))
+            self.nbytes[place] = self.nbytes.get(place, 0) + nbytes
             for text in {x.text for x in step.launches}:
                 places = self.places.setdefault(text, [])
                 if place not in places:
