@@ -52,6 +52,16 @@ def overlapping(h, u, v, w, a, b):
     return lax.scan(turn, h, None, length=TURNS)
 
 
+def one_after_another(h, u, v, w, a):
+    """The operands of a sum depend on another sum, with which it shares an operand."""
+    def turn(h, _):
+        x, y = jnp.sin(h), jnp.cos(h)
+        z = jnp.tanh(x @ u + y @ v)
+        return jnp.tanh(y @ w + z @ a), None
+
+    return lax.scan(turn, h, None, length=TURNS)[0]
+
+
 def three_sums(h, u, v, w, a, b):
     """The operands of the third sum cannot be adjacent, too."""
     def turn(h, _):
@@ -90,7 +100,8 @@ def uneven(h, u, v):
 
 FUNCTIONS = {"gates": (gates, 3), "added": (added, 3), "overlapping": (overlapping, 5),
              "three sums": (three_sums, 5), "stacked parts": (stacked_parts, 2),
-             "twice": (twice, 2), "uneven": (uneven, 2)}
+             "twice": (twice, 2), "uneven": (uneven, 2),
+             "one after another": (one_after_another, 4)}
 
 
 def loss(fun):

@@ -44,6 +44,14 @@ PROGRAMS = {
             jnp.tanh(y) * 2),
     "sums of gathered rows": lambda x, y, i, j: jnp.concatenate(
         [y, segments(x.at[i].get(mode="clip"), j)], 1) @ y[:1].repeat(32, 0),
+    "sums of rows of several axes": lambda x, y, i, j: toile.ops.segment_sum(
+        (jnp.tanh(y) * 2).reshape(-1, 16), i, 30) + toile.grad(
+            lambda x: (x.at[j.reshape(5, 8)].get(mode="clip") * y.reshape(5, 8, 16)).sum())(x)[:1],
+    "sums of a part with several axes": lambda x, y, i, j: (lambda z: (
+        jnp.concatenate([z, z + 1], 2).sum((0, 1)) + 0,
+        jnp.concatenate([z, y.reshape(5, 8, 16)], 2).reshape(40, 32) @ y[:32],
+        jnp.zeros((MANY, 16), x.dtype).at[j.reshape(5, 8)].add(z, mode="drop")))(
+            jnp.tanh(y).reshape(5, 8, 16) * 2),
     "sums that start": lambda x, y, i, j: jnp.concatenate(
         [y, jnp.sin(y).at[j].add(y[i], mode="drop")], 1) @ y[:1].repeat(32, 0),
     "many segments": lambda x, y, i, j: jnp.concatenate(

@@ -84,6 +84,15 @@ def read_by_a_loop(c, xs):
     return lax.scan(lambda c, x: (c + x[0] * x[1], c.sum()), last, (before, after), reverse=True)
 
 
+def last_returned(reverse):
+    """The rows are temporary, but the last carry is a result: it is copied after the loop."""
+    def fun(c, xs):
+        last, rows = loop(lambda c, new, x: c, reverse)(c, xs)
+        return (rows * 2).sum(0), last
+
+    return fun
+
+
 def not_aligned(c, xs):
     return summed(loop(lambda c, new, x: (c, new)))(c[:, :3], xs[:, :, :3])
 
@@ -95,6 +104,7 @@ LOOPS = {
     "twice": summed(loop(lambda c, new, x: (c, new, c, new))),
     "with another": summed(loop(lambda c, new, x: (c, new * x))),
     "returned": loop(lambda c, new, x: (c, new)),
+    "last returned": last_returned(False), "last returned, in reverse": last_returned(True),
     "two carries": summed(two_carries),
     "changing places": summed(swapped),
     "nested": summed(nested),

@@ -1,5 +1,7 @@
 """The model of every example as a stored Program: it gives toile's values, at any batch size."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -23,8 +25,17 @@ def test_example(name):
         check(subject, free, larger, want)
 
 
+@functools.cache
+def register(kind):
+    """Give the named tuples that a model returns a name in files."""
+    if issubclass(kind, tuple) and hasattr(kind, "_fields"):
+        name = f"{kind.__module__}.{kind.__qualname__}"
+        export.register_namedtuple_serialization(kind, serialized_name=name)
+
+
 def check(subject, described, args, want):
     """Export for the described arguments, load what was stored, and call it."""
+    register(type(subject.function(subject.params, *args)))
     made = export.export(toile.jit(subject.function))(subject.params, *described)
     loaded = export.deserialize(made.serialize())
     got = toile.tree_util.tree_leaves(loaded.call(subject.params, *args))

@@ -58,4 +58,6 @@ def is_ours(error: Exception) -> bool:
     """
     if isinstance(error, UnreadableFileError):
         return True
+    if isinstance(error, FileNotFoundError):  # an index that names a file that is not there
+        return str(error).startswith("huggingface.load: needed all files")
     return type(error) is ValueError and "\n  in toile." in str(error)

@@ -57,16 +57,25 @@ def room(plan: Any, shape: Sequence[int], dtype: Any) -> Operand:
     return dense(plan.scratch(prod(shape) * dtype.itemsize), shape, dtype)
 
 
-def with_dense_rows(x: Operand, plan: Any) -> Operand:
-    """The operand, or a copy of it that is dense by rows."""
-    return x if is_dense_by_rows(x) else plan.contiguous(x)
+def with_dense_rows(x: Operand, inner: int, plan: Any) -> tuple[Operand, int]:
+    """The operand, or a copy of it, whose rows (the last `inner` axes) have no gaps, and how many
+    elements lie from one row to the next."""
+    step = row_step(x, inner)
+    if step is None:
+        return plan.contiguous(x), prod(x.shape[len(x.shape) - inner :])
+    return x, step
 
 
-def is_dense_by_rows(x: Operand) -> bool:
-    """Whether only between rows, which have all axes but the first, there may be gaps, as in a part
-    of a concatenation. Rows do not overlap, and 32-bit numbers count all elements and gaps."""
-    rows = x.strides[0] * x.shape[0]
-    return x.strides[1:] == row_major(x.shape[1:]) and x.size <= rows < 1 << 31
+def row_step(x: Operand, inner: int) -> int | None:
+    """The elements from the start of one row to the next, if there may be gaps only between rows,
+    as in a part of a concatenation. None for others, for rows that overlap, and if 32-bit numbers
+    cannot count all elements and gaps."""
+    outer = len(x.shape) - inner
+    shape, strides = x.shape[:outer], x.strides[:outer]
+    step, count = strides[-1], prod(shape)
+    merges = all(strides[i] == strides[i + 1] * shape[i + 1] for i in range(outer - 1))
+    dense = x.strides[outer:] == row_major(x.shape[outer:])
+    return step if dense and merges and x.size <= step * count < 1 << 31 else None
 
 
 def permuted(x: Operand, order: Sequence[int]) -> Operand:

@@ -234,11 +234,12 @@ class _Join:
         """Join the products in sums, above all in those that a carry needs."""
         carried = {c[2] for c in self.loop.carries}
         roots = [e for e in self.equations if self._is_root(e)]
-        runs, found = _Runs(), []
+        places = {o: n for n, e in enumerate(self.equations) for o in e.outs}
+        runs, found = _Runs(places), []
         for e in sorted(roots, key=lambda e: e.outs[0] not in carried):
             for products in self._products_in(e):
                 if self._can_be_parts(products):
-                    run = runs.add([p.varying for p in products])
+                    run = runs.add([p.varying for p in products], places[e.outs[0]])
                     if run is not None:
                         found.append((e.outs[0], products, run))
         for out, products, run in found:
@@ -337,20 +338,30 @@ def _labels(op: Any, side: int, summed: bool) -> list[str]:
 
 
 class _Runs:
-    """Operands in the order in which they will be concatenated: one list for each concatenation."""
+    """Operands in the order in which they will be concatenated: one list for each concatenation.
 
-    def __init__(self) -> None:
+    `places`: where values are computed in the body of the loop."""
+
+    def __init__(self, places: dict[Any, int]) -> None:
+        self.places = places
         self.lists: list[list[Atom]] = []
+        self.sums: list[int] = []  # where the first sum that reads a list is computed
         self.final: set[int] = set()  # the numbers of those that two sums read
 
-    def add(self, atoms: Sequence[Atom]) -> list[Atom] | None:
-        """The list in which some operands will be adjacent; None if that is not possible.
+    def add(self, atoms: Sequence[Atom], place: int) -> list[Atom] | None:
+        """The list in which some operands of a sum will be adjacent; None if that is not possible.
 
-        Two sums may share operands: those of the first end with what the second begins with."""
+        Two sums may share operands: those of the first end with what the second begins with. All
+        operands must be computed before both sums, or one could depend on the other sum."""
         shared = [n for n, run in enumerate(self.lists) if not {*run}.isdisjoint(atoms)]
         if not shared:
             self.lists.append(list(atoms))
+            self.sums.append(place)
             return self.lists[-1]
+        first = min(place, self.sums[shared[0]])
+        if any(self.places[a] > first for a in (*self.lists[shared[0]], *atoms)):
+            return None
+        self.sums[shared[0]] = first
         run, both = self.lists[shared[0]], [a for a in self.lists[shared[0]] if a in atoms]
         if len(both) == len(run) == len(atoms):
             return run

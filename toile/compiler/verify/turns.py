@@ -198,17 +198,19 @@ class ScanWalk(_LoopWalk):
                 where = verifier.address(self._home(y)).at(self._row(t) * nbytes)
                 verifier.expect(frame, [(content, 0)], where, nbytes, "a result of a scan")
         for n, i in enumerate(self.moving):
-            o = self.e.outs[i]
+            o, stack = self.e.outs[i], self.stacks.get(i)
+            last = self._home(o) if stack is None else stack.end(self.op.length)
             if o.aval.nbytes:
-                verifier.expect(frame, [(self.carries.now[n], 0)], verifier.address(self._home(o)),
+                verifier.expect(frame, [(self.carries.now[n], 0)], verifier.address(last),
                                 o.aval.nbytes, f"last carry {i} of a scan")
         for i in range(self.count):
             if self.fixed[i]:
                 frame.values[self.e.outs[i]] = self._copied(i)
         frame.loops.discard(self.command.step.origin)
         self._name_rows()
+        later = {self.e.outs[i] for i, s in self.stacks.items() if not s.final}
         for o in [*(self.e.outs[i] for i in self.moving), *(y for y, _ in self.stacked)]:
-            if o in frame.parts:
+            if o in frame.parts or o in later:
                 continue
             content = frame.values[o] = Content(frame.name(o), self.command.step.origin)
             verifier.write(verifier.address(self._home(o)), o.aval.nbytes, content)
@@ -226,6 +228,10 @@ class ScanWalk(_LoopWalk):
             for o in shared:
                 frame.values[o] = rows
                 frame.parts[o] = self.verifier.address(self._home(o)).offset - low.offset
+            if not s.final and frame.is_read(self.e.outs[i]):  # copied after the scan
+                owner = frame.owners.setdefault(self.command.step.origin, Owner(frame, (self.e,)))
+                owner.more.append((rows, 0))  # kernels name whole buffers
+                frame.finals.append((self.e.outs[i], [(rows, None)]))
 
     def _copied(self, i: int) -> Content:
         """A result that is a copy of the initial value of a carry that no iteration changes."""

@@ -290,8 +290,12 @@ class _Unit:
         owner.works.append(work)
 
     def _is_result(self, buffer: Any, work: Work) -> bool:
-        """Whether a work's results go to a buffer. A copy of a result may read that of another."""
-        return buffer in work.stored and (bool(work.equations) or buffer in self.written)
+        """Whether a work's results go to a buffer. A copy of a result may read that of another, as
+        at the end of a scan."""
+        if buffer not in work.stored or buffer in self.written:
+            return buffer in work.stored
+        others = {x.buffer for x in work.accesses if x.buffer in work.stored}
+        return bool(work.equations) and not others & self.written
 
     def _is_own(self, x: Access, work: Work) -> bool:
         """Whether a work writes to scratch memory of its own equations."""

@@ -107,13 +107,15 @@ def lower(op: GatherScatter, ins: list[Operand], outs: list[Operand], plan: Any)
     kind, work = element(outs[0].dtype), work_element(outs[0].dtype)
     if kind is None or work is None or kind.kind == "b":
         return False
-    h, (ends, sources, *more) = with_dense_rows(ins[0], plan), (plan.contiguous(x) for x in ins[1:])
-    starts, (out,) = len(more) > 2 * op.weighted, outs
+    (out,) = outs
+    h, step = with_dense_rows(ins[0], len(out.shape) - 1, plan)
+    ends, sources, *more = (plan.contiguous(x) for x in ins[1:])
+    starts = len(more) > 2 * op.weighted
     made = room_for_sums(out, starts, plan)
     rows, width, edges = out.shape[0], prod(out.shape[1:]), sources.size
     text = _sums_text(kind, work, starts, op.weighted, native.vector_bytes() // work.size)
     grain = larger(1, rows * WORK // larger(1, (edges + rows) * width))
-    args: Args = (made.ref, h.ref, ends.ref, sources.ref, width, made.strides[0], h.strides[0],
+    args: Args = (made.ref, h.ref, ends.ref, sources.ref, width, made.strides[0], step,
                   edges - 1, op.heads, *(x.ref for x in more))
     plan.stage(Launch(text, args, rows, grain, "sums of rows"))
     copy_sums(out, made, plan)

@@ -90,12 +90,13 @@ def lower(op: GatherScatter, ins: list[Operand], outs: list[Operand], plan: Any)
     dtype = out.dtype
     if not numbers.supported(dtype) or dtype.kind == "b" or out.size > MOST or ins[0].size > MOST:
         return False
-    h, (ends, sources, *more) = with_dense_rows(ins[0], plan), (plan.contiguous(x) for x in ins[1:])
+    h, apart = with_dense_rows(ins[0], len(out.shape) - 1, plan)
+    ends, sources, *more = (plan.contiguous(x) for x in ins[1:])
     weights: tuple[Ref, Ref] | None = (more[0].ref, more[1].ref) if op.weighted else None
     start = more[2 if op.weighted else 0 :]
     made = room_for_sums(out, bool(start), plan)
     row = prod(out.shape[1:]) * dtype.itemsize
-    step, to = h.strides[0] * dtype.itemsize, made.strides[0] * dtype.itemsize
+    step, to = apart * dtype.itemsize, made.strides[0] * dtype.itemsize
     unit = widest(dtype.itemsize, row // op.heads, step, to)  # of one head
     many = not start and out.shape[0] > MANY_ROWS * sources.size
     if sparse := many and made.contiguous:
@@ -104,8 +105,8 @@ def lower(op: GatherScatter, ins: list[Operand], outs: list[Operand], plan: Any)
         "add", dtype, unit, sources.size, out.shape[0], "few ends" if sparse else "ends", ends.ref,
         sources.ref, made.ref,
         h.ref, Axes([row // unit], [unit], [unit]), Axes([out.shape[0]], [to], []),
-        Axes([h.shape[0]], [], [step]), weights, start[0].ref if start else None,
-        "start" if start else "zero", op.heads,
+        Axes([h.size * dtype.itemsize // row], [], [step]), weights,
+        start[0].ref if start else None, "start" if start else "zero", op.heads,
     ), plan)  # fmt: skip
     copy_sums(out, made, plan)
     return True

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from toile.compiler.ir.geometry import is_dense_by_rows, room
+from toile.compiler.ir.geometry import room, row_step
 from toile.compiler.ir.operands import Operand
 
 
 def room_for_sums(out: Operand, starts: bool, plan: Any) -> Operand:
     """The result, which may be a part of a concatenation, or other memory; `starts`: the sums start
     from an array, which must have the same layout."""
-    if out.contiguous or not starts and is_dense_by_rows(out):
+    if out.contiguous or not starts and row_step(out, len(out.shape) - 1) is not None:
         return out
     return room(plan, out.shape, out.dtype)
 
