@@ -291,11 +291,12 @@ class _Unit:
 
     def _is_result(self, buffer: Any, work: Work) -> bool:
         """Whether a work's results go to a buffer. A copy of a result may read that of another, as
-        at the end of a scan."""
+        at the end of a loop."""
         if buffer not in work.stored or buffer in self.written:
             return buffer in work.stored
+        loops = any(e.op.programs() for e in work.equations)
         others = {x.buffer for x in work.accesses if x.buffer in work.stored}
-        return bool(work.equations) and not others & self.written
+        return bool(work.equations) and not (loops and others & self.written)
 
     def _is_own(self, x: Access, work: Work) -> bool:
         """Whether a work writes to scratch memory of its own equations."""
