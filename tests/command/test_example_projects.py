@@ -45,7 +45,7 @@ def test_a_project_has_the_parts_of_one(projects, name):
     assert readme.splitlines()[0] == (example / "README.md").read_text().splitlines()[0]
     for command in ("pip install -r requirements.txt", "python -m pytest", f"python -m {name}."):
         assert command in readme
-    pretrained = name in ("language_model", "vision", "speech")
+    pretrained = name in ("finetuning", "language_model", "speech", "vision")
     extras = "examples,huggingface" if pretrained else "examples"
     assert f"toile[{extras}]" in (folder / "requirements.txt").read_text()
     code = {p.relative_to(example) for p in example.rglob("*.py")}
