@@ -179,7 +179,7 @@ class VJPFunction:
         self.out_avals, self.out_tree, self.moving, self.label = out_avals, out_tree, moving, label
         self.leaves = leaves  # weak references to the arguments
         self.linear = linear  # (Program, position of each residual, mask of its outputs)
-        self.saved = saved  # `args_res` and `opaque_residuals` once flattened
+        self.saved = saved  # `args_res` and `opaque_residuals`, flattened
 
     def __call__(self, *cotangents: Any) -> Any:
         if len(cotangents) != 1:

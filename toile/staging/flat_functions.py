@@ -192,7 +192,7 @@ def argument_labels(
 def bad_argument(
     fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Exception:
-    """The error about the first argument of a jitted function that is not an array or number."""
+    """The error for the first argument of a jitted function that is no array and no number."""
     labels = argument_labels(fun, args, kwargs)
     for label, leaf in zip(labels, flatten((args, kwargs))[0], strict=False):
         try:

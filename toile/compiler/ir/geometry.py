@@ -58,8 +58,8 @@ def room(plan: Any, shape: Sequence[int], dtype: Any) -> Operand:
 
 
 def with_dense_rows(x: Operand, inner: int, plan: Any) -> tuple[Operand, int]:
-    """The operand, or a copy of it, whose rows (the last `inner` axes) have no gaps, and how many
-    elements lie from one row to the next."""
+    """The operand, or a copy of it if there are gaps in its rows, and the number of elements from
+    one row to the next. A row consists of the last `inner` axes."""
     step = row_step(x, inner)
     if step is None:
         return plan.contiguous(x), prod(x.shape[len(x.shape) - inner :])

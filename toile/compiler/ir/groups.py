@@ -40,7 +40,7 @@ class Limits:
     strided_rows: tuple[tuple[int, int], ...] = ()
 
     def weight(self, op: Operation) -> int:
-        """How many equations an equation counts for."""
+        """The number of ordinary equations that count as much as one with this operation."""
         return self.costly if op.costly else 1
 
 

@@ -30,8 +30,8 @@ def slice_before_updates(program: Program) -> Program:
 
 
 def _only_sliced(program: Program) -> dict[Atom, Equation]:
-    """The updates whose result is read only by slices that take a part of the block or nothing of
-    it, or by an update of this kind, whose slices are then slices of the first result."""
+    """The updates whose result is read only by slices that lie in the block or outside it. It may
+    also be the operand of another such update, whose slices then count as slices of it."""
     updates = {e.outs[0]: e for e in program.equations
                if e.op.updates and e.op.placed_at(e.ins) is not None}
     if not updates:
@@ -54,8 +54,8 @@ def _updates(e: Equation, x: Atom, found: dict[Atom, Equation]) -> bool:
 
 
 def _is_inside(op: Any, e: Equation) -> bool | None:
-    """Whether a slice takes only elements of the block of an update; False: none of them, None:
-    some, and others."""
+    """True if a slice lies in the block of an update, False if it lies outside it, and None if it
+    does both."""
     block = list(zip(op.starts, op.limits, *_bounds(e), strict=True))
     if any(limit <= low or start >= high for start, limit, low, high in block):
         return False
@@ -64,7 +64,7 @@ def _is_inside(op: Any, e: Equation) -> bool | None:
 
 
 def _bounds(e: Equation) -> tuple[list[int], list[int]]:
-    """The first places of a block, and those after it."""
+    """Where a block begins and ends along each axis."""
     lows = list(e.op.placed_at(e.ins) or ())
     return lows, [low + n for low, n in zip(lows, e.ins[1].aval.shape, strict=True)]
 

@@ -1,4 +1,4 @@
-"""Arrays that are continued beyond their ends are read in place.
+"""Arrays that are extended beyond their ends are read in place.
 
     concatenate(x[:1], x, x[-1:])         = x[clamp(i - 1)]
     concatenate(reverse(x[1:3]), x, ...)  = x[mirror(i - 2)]
@@ -6,7 +6,7 @@
 
 This is what `jnp.pad` makes of its modes "edge", "symmetric", "reflect" and "wrap", one axis after
 the other. Loop nests compute the places along all axes: one kernel copies each element once. If
-only nests read the continued array, and only through slices, as a stencil does, it is not stored.
+only nests read the extended array, and only through slices, as a stencil does, it is not stored.
 This is for devices whose nests can read elements at computed places along the innermost axis.
 """
 
@@ -18,23 +18,23 @@ from typing import Any
 
 import numpy as np
 
+from toile.compiler.passes.joined_parts import MOST_TAPS
 from toile.compiler.passes.rewriter import Replacement, Rewriter, readers_of, rewrite
 from toile.engine.avals import Aval
 from toile.engine.operation import Operation
 from toile.engine.program import Atom, Equation, Program, without_dead_code
 from toile.primitives.addresses import is_picked
 
-MOST_TAPS = 16  # slices of a continued array that read the array itself
 MODES = ("edge", "reflect", "symmetric", "wrap")
 
 
 @dataclass(frozen=True)
 class Extend(Operation):
-    """A part of an array that is continued beyond its ends.
+    """A part of an array that is extended beyond its ends.
 
-    The part begins at `starts` (negative: before the first element) and has the shape `sizes`. The
-    modes are those of `jnp.pad`; "" is that of an axis that is not continued. An axis is continued
-    by at most as many elements as it has."""
+    The part begins at `starts`, which are negative before the first element, and has the shape
+    `sizes`. The modes are those of `jnp.pad`, or "" for an axis that is not extended. An axis is
+    extended by at most as many elements as it has."""
 
     starts: tuple[int, ...]
     sizes: tuple[int, ...]
@@ -62,7 +62,7 @@ class Extend(Operation):
 
 
 def places(mode: str, start: int, size: int, extent: int) -> np.ndarray:
-    """Which elements of an axis a part of the continued axis has."""
+    """The numbers of the elements in a part of an extended axis."""
     i, last = np.arange(start, start + size), extent - 1
     if mode == "wrap":
         return i % extent
@@ -97,7 +97,7 @@ def read_extended(program: Program, can_fuse: Callable[[Equation], bool]) -> Pro
 
 def _extended(new: Rewriter, e: Equation, axis: int,
               known: dict[Atom, tuple[Atom, Extend]]) -> tuple[Atom, Extend] | None:
-    """The array that a concatenation continues along an axis, and how."""
+    """The array that a concatenation extends along an axis, and how it does so."""
     count = len(e.ins)
     for n in (1,) if count == 3 else (0, 1) if count == 2 else ():
         x = e.ins[n]
@@ -123,7 +123,7 @@ def _joined(x: Atom, axis: int, low: int, shape: tuple[int, ...], mode: str,
 
 
 def _modes(new: Rewriter, a: Atom, x: Atom, axis: int, before: bool) -> set[str]:
-    """The modes in which `a` continues `x` at the start, or at the end, of an axis."""
+    """The modes with which `a` extends `x` at the start or at the end of an axis."""
     width, extent = a.aval.shape[axis], x.aval.shape[axis]
     elements = _elements(new, a, x, axis) if 0 < width <= extent and extent > 1 else None
     if elements is None or len(elements) != width:
@@ -134,8 +134,8 @@ def _modes(new: Rewriter, a: Atom, x: Atom, axis: int, before: bool) -> set[str]
 
 
 def _elements(new: Rewriter, a: Atom, x: Atom, axis: int) -> Sequence[int] | None:
-    """Which elements of an axis of `x`, and all of the other axes, `a` consists of; None if it
-    consists of something else."""
+    """The numbers of the elements along an axis of `x` that `a` consists of. None if `a`
+    is anything else. The other axes must be whole."""
     made = new.producer(a)
     if made is None:
         return None
@@ -200,7 +200,7 @@ def _sliced(program: Program, known: dict[Atom, tuple[Atom, Extend]],
 
 
 def _part(op: Extend, part: Any) -> Extend:
-    """What a slice takes of a continued array."""
+    """The operation for a slice of an extended array."""
     starts = tuple(a + b for a, b in zip(op.starts, part.starts, strict=True))
     sizes = tuple(b - a for a, b in zip(part.starts, part.limits, strict=True))
     cut = [(a, n) != (0, whole) for a, n, whole in zip(starts, sizes, op.sizes, strict=True)]

@@ -45,7 +45,7 @@ from toile.engine.program import Equation, Literal, Program, Var
 SMALL_BYTES = 1 << 16  # of results that may be computed earlier than in program order
 LOOK_BACK = 8  # steps that are searched for a region to join
 EQUAL_BYTES = 1 << 20  # of results that are computed earlier to share a launch
-MOST_EQUAL_BYTES = 1 << 26  # of results of a region for that
+MOST_EQUAL_BYTES = 1 << 26  # of all results of a region that others join for this reason
 
 
 def _overlap(first: set[Any], second: set[Any]) -> bool:
@@ -462,8 +462,8 @@ class _EqualKernels:
     def __init__(self, plan: Plan):
         self.plan = plan
         self.places: dict[str, list[int]] = {}  # of the regions with a kernel
-        self.read: dict[Any, int] = {}  # the last step that reads or writes a buffer
-        self.written: dict[Any, int] = {}
+        self.read: dict[Any, int] = {}  # the place of the last step that reads each buffer
+        self.written: dict[Any, int] = {}  # of the last one that writes it
         self.nbytes: dict[int, int] = {}  # of the results of each region
 
     def home(self, step: Region, before: list[Any]) -> int | None:
@@ -492,8 +492,9 @@ class _EqualKernels:
             self.nbytes[place] = self.nbytes.get(place, 0) + nbytes
             for text in {x.text for x in step.launches}:
                 places = self.places.setdefault(text, [])
-                if place not in places:
-                    bisect.insort(places, place)
+                at = bisect.bisect_left(places, place)
+                if places[at : at + 1] != [place]:
+                    places.insert(at, place)
 
 
 def _home(step: Region, before: list[Any], target: Target) -> int | None:

@@ -9,8 +9,9 @@ from toile.compiler.ir.operands import Operand
 
 
 def room_for_sums(out: Operand, starts: bool, plan: Any) -> Operand:
-    """The result, which may be a part of a concatenation, or other memory; `starts`: the sums start
-    from an array, which must have the same layout."""
+    """The memory for sums: that of the result, also in a part of a concatenation, or other memory.
+
+    starts: whether the sums start from an array. What is computed then has its layout."""
     if out.contiguous or not starts and row_step(out, len(out.shape) - 1) is not None:
         return out
     return room(plan, out.shape, out.dtype)
